@@ -10,6 +10,7 @@ use serde_json::json;
 use super::output::print_stderr;
 use super::{GlobalOptions, find_tenant};
 use crate::clock::Clock;
+use crate::config::positive;
 use crate::store::archive::{Backup, LeftOutTenant, backup};
 
 #[derive(Debug, Args)]
@@ -19,7 +20,7 @@ pub(super) struct Arguments {
     /// Only this tenant, with its keys
     tenant: Option<String>,
     /// Then remove all but the newest N backups of the same kind: of all tenants, or of this tenant
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive::<NonZeroUsize>)]
     keep: Option<NonZeroUsize>,
 }
 

@@ -108,7 +108,8 @@ fn warn(imported: &Imported) {
 
 /// What the import did, as a document and as a text.
 fn result(import: &Import, tenant: &str, imported: &Imported) -> (Value, String) {
-    let (rows, plural) = (imported.rows(), import.resource.plural);
+    let Imported { created, changed, unchanged, fields, .. } = imported;
+    let (rows, plural) = (created + changed + unchanged, import.resource.plural);
     let counted = format!("{} of {plural}", words::count(rows, "row"));
     let (done, mut text) = match import.dry_run {
         true => ("checked", format!("{counted} can be imported into {tenant}; nothing was stored")),
@@ -116,7 +117,6 @@ fn result(import: &Import, tenant: &str, imported: &Imported) -> (Value, String)
     };
     let mut document = json!({"done": done, "tenant": tenant, "resource": plural, "rows": rows});
     if let (Mode::UpdateBy(_), Some(members)) = (import.mode, document.as_object_mut()) {
-        let Imported { created, changed, unchanged, fields, .. } = imported;
         let counts = [("created", created), ("changed", changed), ("unchanged", unchanged)];
         let words = counts.map(|(name, count)| format!("{} {name}", words::grouped(*count)));
         text += &format!(": {}", words.join(", "));
@@ -140,19 +140,13 @@ fn result(import: &Import, tenant: &str, imported: &Imported) -> (Value, String)
 struct ErrorReport {
     bar: ProgressBar,
     errors: u64,
-    /// In the order in which they were found.
-    kinds: Vec<FaultKind>,
+    /// The first fault of each field and code, and how many there are.
+    kinds: Vec<(RowError, u64)>,
     /// The document with the list of errors, in which it ends up to now.
     document: Option<JsonWriter>,
     stdout: BufWriter<Stdout>,
     /// The first failed write to standard output. Nothing is written after it.
     written: io::Result<()>,
-}
-
-/// The faults of one field and code.
-struct FaultKind {
-    first: RowError,
-    count: u64,
 }
 
 impl ErrorReport {
@@ -170,34 +164,26 @@ impl ErrorReport {
 
     /// Prints how many faults there are of each kind, unless there is only one of each.
     fn summarize(&self) {
-        if self.kinds.iter().all(|kind| kind.count == 1) {
+        if self.kinds.iter().all(|(_, count)| *count == 1) {
             return;
         }
         print_stderr("Faults by field and code (--json prints each fault):");
-        for FaultKind { first: RowError { position, field, code, .. }, count } in &self.kinds {
+        for (RowError { position, field, code, .. }, count) in &self.kinds {
             let rows = words::count(*count, "row");
             print_stderr(&format!("  {field} {code}: {rows}, first in {position}"));
-        }
-        let others = self.errors - self.kinds.iter().map(|kind| kind.count).sum::<u64>();
-        if others > 0 {
-            print_stderr(&format!("  others: {}", words::count(others, "row")));
         }
     }
 
     /// Counts a fault, and returns whether standard error shows it.
     fn count(&mut self, error: &RowError) -> bool {
         self.errors += 1;
-        let is_same = |kind: &&mut FaultKind| {
-            kind.first.field == error.field && kind.first.code == error.code
-        };
-        if let Some(kind) = self.kinds.iter_mut().find(is_same) {
-            kind.count += 1;
-            return kind.count <= MAX_SHOWN;
+        let is_same = |first: &RowError| (&first.field, first.code) == (&error.field, error.code);
+        if let Some((_, count)) = self.kinds.iter_mut().find(|(first, _)| is_same(first)) {
+            *count += 1;
+            return *count <= MAX_SHOWN;
         }
         let is_counted = self.kinds.len() < MAX_KINDS;
-        if is_counted {
-            self.kinds.push(FaultKind { first: error.clone(), count: 1 });
-        }
+        self.kinds.extend(is_counted.then(|| (error.clone(), 1)));
         is_counted
     }
 }

@@ -15,8 +15,6 @@ pub(super) struct CsvRows<R> {
     delimiter: Option<char>,
     /// The number of rows so far, as a spreadsheet counts them.
     row: u64,
-    /// The rest of the file cannot be read.
-    ended: bool,
     cells: Cells,
 }
 
@@ -53,13 +51,13 @@ type Row = (Position, Result<(), &'static str>);
 impl<R: BufRead> CsvRows<R> {
     pub(super) fn new(source: R) -> CsvRows<R> {
         let cells = Cells { state: CellState::Start, text: String::new(), ends: Vec::new() };
-        CsvRows { lines: Lines::new(source), delimiter: None, row: 0, ended: false, cells }
+        CsvRows { lines: Lines::new(source), delimiter: None, row: 0, cells }
     }
 
     /// Reads the next row, and skips rows without text. `None` at the end of the file.
     pub(super) fn next(&mut self) -> io::Result<Option<Row>> {
         let mut begun = None;
-        while !self.ended {
+        loop {
             let Some((line, text)) = self.lines.next()? else {
                 return Ok(begun.map(|begun| (begun, Err(NOT_CLOSED))));
             };
@@ -69,7 +67,7 @@ impl<R: BufRead> CsvRows<R> {
             }
             let position = *begun.get_or_insert(Position { line, row: self.row });
             let (text, end) = match text {
-                Ok(text) => split_end(text),
+                Ok(text) => text.split_at(text.trim_end_matches(['\r', '\n']).len()),
                 Err(message) => return Ok(Some((position, Err(message)))),
             };
             let delimiter = match self.delimiter {
@@ -84,7 +82,7 @@ impl<R: BufRead> CsvRows<R> {
             }
             self.cells.add(text, delimiter);
             if self.cells.text.len() > MAX_ROW {
-                self.ended = true;
+                self.lines.has_ended = true;
                 return Ok(Some((position, Err(TOO_LONG))));
             }
             match self.cells.state {
@@ -99,7 +97,6 @@ impl<R: BufRead> CsvRows<R> {
                 }
             }
         }
-        Ok(None)
     }
 
     /// The cells of the current row, without white space around them.
@@ -108,13 +105,6 @@ impl<R: BufRead> CsvRows<R> {
         let starts = [0].into_iter().chain(ends.iter().copied());
         starts.zip(ends).map(|(start, end)| text.get(start..*end).unwrap_or_default().trim())
     }
-}
-
-/// Splits a line into its text and its end.
-fn split_end(line: &str) -> (&str, &str) {
-    let text = line.strip_suffix('\n').unwrap_or(line);
-    let text = text.strip_suffix('\r').unwrap_or(text);
-    line.split_at(text.len())
 }
 
 /// The most frequent delimiter in the header, or the one in a first line such as `sep=;`.

@@ -45,12 +45,6 @@ pub struct Imported {
 
 type Counts = BTreeMap<&'static str, u64>;
 
-impl Imported {
-    pub fn rows(&self) -> u64 {
-        self.created + self.changed + self.unchanged
-    }
-}
-
 /// Observes an import.
 pub trait ImportObserver {
     /// Called for each error in a row when it is found. The number of errors is not limited.
@@ -193,7 +187,7 @@ impl Rows<'_> {
         let mut rows = CsvRows::new(source);
         let (position, header) = rows.next()?.unwrap_or((Position { line: 1, row: 1 }, Err(EMPTY)));
         if let Err(message) = header {
-            return self.reject(vec![RowError::malformed(position, message)]);
+            return self.reject(vec![RowError::malformed(position, message.to_owned())]);
         }
         if rows.cells().count() > MAX_COLUMNS {
             let message = format!("The header has more than {MAX_COLUMNS} columns.");
@@ -233,11 +227,10 @@ impl Rows<'_> {
         let mut lines = Lines::new(source);
         while let Some((line, text)) = lines.next()? {
             let position = Position { line, row: line };
-            let text = match text {
-                Ok(text) if text.trim_ascii().is_empty() => continue,
-                text => text.map_err(str::to_owned),
-            };
-            let object = text.and_then(|text| {
+            if text.is_ok_and(|text| text.trim_ascii().is_empty()) {
+                continue;
+            }
+            let object = text.map_err(str::to_owned).and_then(|text| {
                 parse_object(text.as_bytes())
                     .map_err(|error| format!("The line is no JSON object: {error}."))
             });
@@ -281,12 +274,11 @@ impl Rows<'_> {
             RowTarget::Known(_) => imported.changed += 1,
         }
         if let RowTarget::Known(record) = &row.target {
-            let stored = |name| {
-                resource.fields.iter().zip(&record.values).find(|(field, _)| field.name == name)
-            };
             for (field, value) in &row.values {
                 *imported.fields.entry(field.name).or_default() += 1;
-                if stored(field.name).is_some_and(|(_, stored)| loses_zeros(stored, value)) {
+                let mut stored = resource.fields.iter().zip(&record.values);
+                let old = stored.find(|(stored, _)| stored == field);
+                if old.is_some_and(|(_, old)| loses_zeros(old, value)) {
                     *imported.lost_zeros.entry(field.name).or_default() += 1;
                 }
             }
@@ -336,11 +328,10 @@ fn object<'a>(
             }
             _ if cell.is_empty() => (),
             _ => {
+                let (value, column) = (shorten(cell), column_label(index));
                 return Err(format!(
-                    "The value {:?} stands in {}, which has no heading. If it belongs to the cell \
-                     before it, put that cell in quotes.",
-                    shorten(cell),
-                    column_label(index)
+                    "The value {value:?} stands in {column}, which has no heading. If it belongs to \
+                     the cell before it, put that cell in quotes."
                 ));
             }
         }
@@ -355,10 +346,6 @@ fn object<'a>(
 
 /// Returns whether a text loses zeros at its beginning, as in a spreadsheet that reads numbers.
 fn loses_zeros(stored: &Value, value: &Value) -> bool {
-    match (stored, value) {
-        (Value::Text(stored), Value::Text(value)) => {
-            stored.len() > value.len() && stored.trim_start_matches('0') == value
-        }
-        _ => false,
-    }
+    matches!((stored, value), (Value::Text(stored), Value::Text(value))
+        if stored.len() > value.len() && stored.trim_start_matches('0') == value)
 }

@@ -11,7 +11,8 @@ pub(super) struct Lines<R> {
     source: R,
     number: u64,
     bytes: Vec<u8>,
-    has_failed: bool,
+    /// Nothing is read from now on.
+    pub(super) has_ended: bool,
 }
 
 /// The number of a line, from 1, and the line with its end, or the message about it.
@@ -22,14 +23,14 @@ pub(super) const TOO_LONG: &str = "The row has more than 1 MiB. In CSV, perhaps 
 
 impl<R: BufRead> Lines<R> {
     pub(super) fn new(source: R) -> Lines<R> {
-        Lines { source, number: 0, bytes: Vec::new(), has_failed: false }
+        Lines { source, number: 0, bytes: Vec::new(), has_ended: false }
     }
 
     /// The next line, without a byte order mark. `None` at the end of the file.
     pub(super) fn next(&mut self) -> io::Result<Option<NumberedLine<'_>>> {
         self.bytes.clear();
         let mut source = self.source.by_ref().take(MAX_ROW as u64 + 1);
-        if self.has_failed || source.read_until(b'\n', &mut self.bytes)? == 0 {
+        if self.has_ended || source.read_until(b'\n', &mut self.bytes)? == 0 {
             return Ok(None);
         }
         self.number += 1;
@@ -38,13 +39,10 @@ impl<R: BufRead> Lines<R> {
         } else {
             str::from_utf8(&self.bytes).map_err(|_| encoding_message(&self.bytes))
         };
-        self.has_failed = line.is_err();
-        let is_first = self.number == 1;
-        let skip_mark = |line| match is_first {
-            true => str::strip_prefix(line, '\u{feff}').unwrap_or(line),
-            false => line,
-        };
-        Ok(Some((self.number, line.map(skip_mark))))
+        self.has_ended = line.is_err();
+        let mark = if self.number == 1 { "\u{feff}" } else { "" };
+        let line = line.map(|line| line.strip_prefix(mark).unwrap_or(line));
+        Ok(Some((self.number, line)))
     }
 }
 

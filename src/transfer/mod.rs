@@ -74,17 +74,12 @@ pub struct RowError {
 }
 
 impl RowError {
-    fn new(
-        position: Position,
-        field: &str,
-        code: &'static str,
-        message: impl Into<String>,
-    ) -> RowError {
-        RowError { position, field: shorten(field).into_owned(), code, message: message.into() }
+    fn new(position: Position, field: &str, code: &'static str, message: String) -> RowError {
+        RowError { position, field: shorten(field).into_owned(), code, message }
     }
 
     /// The error of a row that cannot be read.
-    fn malformed(position: Position, message: impl Into<String>) -> RowError {
+    fn malformed(position: Position, message: String) -> RowError {
         RowError::new(position, "-", "invalid_row", message)
     }
 }

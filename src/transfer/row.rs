@@ -86,13 +86,18 @@ impl Columns {
         position: Position,
         present: impl Iterator<Item = (Option<usize>, &'a str)>,
     ) -> Vec<RowError> {
-        let mut errors = Vec::new();
+        let (mut errors, mut has_listed) = (Vec::new(), false);
         // The columns so far, each with the field that it sets.
         let mut set: Vec<(String, &str)> = Vec::new();
         for (index, name) in present {
             let column = index.map_or("column".to_owned(), column_label);
             let Some(field) = self.field_of(name) else {
-                let message = words::unknown(&column, &shorten(name), self.names());
+                let is_similar = words::closest(name, self.names()).is_some();
+                let message = match has_listed && !is_similar {
+                    true => format!("Unknown {column} {:?}.", shorten(name)),
+                    false => words::unknown(&column, &shorten(name), self.names()),
+                };
+                has_listed |= !is_similar;
                 errors.push(RowError::new(position, name, "unknown_column", message));
                 continue;
             };
@@ -117,10 +122,8 @@ impl Columns {
 
     /// The type of the values in the column `name`.
     pub(super) fn kind(&self, name: &str) -> Option<Kind> {
-        match self.resource.field(name) {
-            None if name == "id" => Some(Kind::Integer),
-            field => field.map(|field| field.kind),
-        }
+        let mut fields = [&ID].into_iter().chain(self.resource.fields);
+        fields.find(|field| field.name == name).map(|field| field.kind)
     }
 }
 
