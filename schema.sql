@@ -200,6 +200,3 @@ CREATE TABLE changes_state (
 -- number to different states.
 INSERT INTO changes_state (id, lineage, last_seq, entries, keep_seconds)
   VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 7776000);
-
--- The version of this schema. Version 5 is not released, so changes of the schema keep it.
-PRAGMA user_version = 5;

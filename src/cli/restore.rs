@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::output::print_stderr;
 use super::{GlobalOptions, UsageError, tenant_name};
 use crate::clock::Clock;
-use crate::store::archive::{LeftOutTenant, Restore, Restored, RestoredTenant, restore};
+use crate::store::archive::{LeftOutTenant, Restore, Restored, restore};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -62,15 +62,11 @@ fn report(restored: &Restored) {
 }
 
 fn document(restored: &Restored) -> Value {
-    let tenant = |tenant: &RestoredTenant| {
-        json!({"id": tenant.id, "name": tenant.name, "existed": tenant.existed,
-            "keys": tenant.keys, "records": tenant.records})
-    };
     json!({
         "done": "restored",
         "folder": restored.directory.display().to_string(),
         "created_at": restored.created_at,
-        "tenants": restored.tenants.iter().map(tenant).collect::<Vec<_>>(),
+        "tenants": restored.tenants,
         "left_out": restored.left_out,
         "active_keys": restored.active_keys,
     })

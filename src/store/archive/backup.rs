@@ -186,7 +186,7 @@ fn describe(partial: &Path, copy: &Database) -> Result<SavedFile, ArchiveError> 
     sync(copy.path())?;
     let file = File::open(copy.path()).map_err(at(copy.path()))?;
     let (bytes, sha256) = manifest::digest(file, io::sink()).map_err(at(copy.path()))?;
-    Ok(SavedFile { path: copy.name_in(partial), schema: copy.schema.version(), bytes, sha256 })
+    Ok(SavedFile { path: copy.name_in(partial), schema: copy.schema.version, bytes, sha256 })
 }
 
 fn write_manifest(partial: &Path, manifest: &Manifest) -> Result<(), ArchiveError> {

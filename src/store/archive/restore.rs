@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, params};
+use serde::Serialize;
 
 use super::backup::{self, count, sync};
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedTenant};
@@ -67,7 +68,7 @@ pub struct Restored {
     pub replicator_advice: Option<&'static str>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RestoredTenant {
     /// Its id here.
     pub id: TenantId,
@@ -85,29 +86,21 @@ pub struct RestoredTenant {
 pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
     require_owner(request.data_dir, true)?;
     let source = locate(request.source, request.tenant)?;
-    let outcome = match request.tenant {
-        None => restore_everything(request, &source)?,
-        Some(name) => restore_tenant(request, &source, name)?,
+    let mut restored = Restored {
+        directory: source.directory.clone(),
+        created_at: source.manifest.created_at,
+        tenants: Vec::new(),
+        left_out: Vec::new(),
+        active_keys: None,
+        replicator_advice: None,
     };
-    let Source { directory, manifest: Manifest { created_at, mut left_out, .. } } = source;
-    if request.tenant.is_some() {
-        left_out.clear();
-    }
-    Ok(Restored {
-        directory,
-        created_at,
-        tenants: outcome.tenants,
-        left_out,
-        active_keys: outcome.active_keys,
-        replicator_advice: outcome.is_replicated.then_some(replica::RESTART),
-    })
-}
-
-struct Outcome {
-    tenants: Vec<RestoredTenant>,
-    active_keys: Option<i64>,
-    /// Whether a replicator reads a file that was replaced.
-    is_replicated: bool,
+    let replaced = match request.tenant {
+        None => Some(restore_everything(request, &source, &mut restored)?),
+        Some(name) => restore_tenant(request, &source, name, &mut restored)?,
+    };
+    let is_replicated = replaced.is_some_and(|database| database.is_replicated());
+    restored.replicator_advice = is_replicated.then_some(replica::RESTART);
+    Ok(restored)
 }
 
 /// `dir` is a backup or a directory of backups: of those, the newest that holds `tenant`, or all
@@ -154,7 +147,12 @@ fn lacks(Source { directory, manifest }: &Source, name: &str) -> ArchiveError {
     ArchiveError::NoBackup { path: directory.clone(), wanted }
 }
 
-fn restore_everything(request: &Restore<'_>, source: &Source) -> Result<Outcome, ArchiveError> {
+/// Returns the registry.
+fn restore_everything(
+    request: &Restore<'_>,
+    source: &Source,
+    restored: &mut Restored,
+) -> Result<Database, ArchiveError> {
     let data_dir = request.data_dir;
     let _locked = DataDir::open_empty(data_dir)?
         .ok_or_else(|| ArchiveError::NotEmpty(data_dir.to_owned()))?;
@@ -163,26 +161,22 @@ fn restore_everything(request: &Restore<'_>, source: &Source) -> Result<Outcome,
     for tenant in &source.manifest.left_out {
         registry.execute("DELETE FROM tenants WHERE id = ?", [tenant.id.0])?;
     }
-    let active_keys = active_keys(&registry, request.now)?;
+    restored.left_out.clone_from(&source.manifest.left_out);
+    restored.active_keys = Some(active_keys(&registry, request.now)?);
     let mut statement = registry.prepare("SELECT 1 FROM keys WHERE tenant_id = ?")?;
-    let mut restored = Vec::new();
     for SavedTenant { id, name, .. } in &source.manifest.tenants {
         let staged = tenant_database(&staging.path, *id);
         let connection = source.copy(&staged, &staging.path)?;
         records::renew_lineage(&connection, None)?;
         let keys = statement.query_map([id.0], |_| Ok(()))?.count();
         let (id, name, records) = (*id, name.clone(), count(&connection)?);
-        restored.push(RestoredTenant { id, name, existed: false, keys, records });
+        restored.tenants.push(RestoredTenant { id, name, existed: false, keys, records });
         finish(connection, &staged)?;
     }
     drop(statement);
     finish(registry, &registry_database(&staging.path))?;
     place_everything(data_dir, &staging.path, &source.manifest.tenants)?;
-    Ok(Outcome {
-        tenants: restored,
-        active_keys: Some(active_keys),
-        is_replicated: registry_database(data_dir).is_replicated(),
-    })
+    Ok(registry_database(data_dir))
 }
 
 /// The keys that are neither revoked nor expired.
@@ -224,11 +218,13 @@ fn rename_synced(from: &Database, to: &Database) -> io::Result<()> {
     files::sync_parent(to.path())
 }
 
+/// Returns the tenant's file if it was replaced by another one.
 fn restore_tenant(
     request: &Restore<'_>,
     source: &Source,
     saved_name: &str,
-) -> Result<Outcome, ArchiveError> {
+    restored: &mut Restored,
+) -> Result<Option<Database>, ArchiveError> {
     let saved = source.manifest.tenant(saved_name).ok_or_else(|| lacks(source, saved_name))?;
     let name = request.new_name.unwrap_or(saved_name);
     check_tenant_name(name).map_err(RegistryError::Invalid)?;
@@ -244,22 +240,22 @@ fn restore_tenant(
     let staged = tenant_database(&staging.path, saved.id);
     let connection = source.copy(&staged, &staging.path)?;
     let (existed, records) = (existing.is_some(), count(&connection)?);
-    let (id, keys, is_replicated) = match existing {
+    let (id, keys, replaced) = match existing {
         Some(TenantRow { id, .. }) => {
             let live = tenant_database(request.data_dir, id);
             let is_other_file = replace(connection, &staged, &live)?;
-            (id, 0, is_other_file && live.is_replicated())
+            (id, 0, Some(live).filter(|_| is_other_file))
         }
         None => {
             records::renew_lineage(&connection, None)?;
             finish(connection, &staged)?;
             registry.attach(&saved_registry)?;
             let (TenantRow { id, .. }, keys) = add(&registry, saved.id, name, &staged)?;
-            (id, keys, false)
+            (id, keys, None)
         }
     };
-    let tenant = RestoredTenant { id, name: name.to_owned(), existed, keys, records };
-    Ok(Outcome { tenants: vec![tenant], active_keys: None, is_replicated })
+    restored.tenants.push(RestoredTenant { id, name: name.to_owned(), existed, keys, records });
+    Ok(replaced)
 }
 
 /// Adds a tenant of the attached registry `saved` with its keys, under new ids, and the file

@@ -87,7 +87,7 @@ fn open_staged(path: &Path) -> rusqlite::Result<Connection> {
 /// there may be no views, and nothing is damaged. Returns what is wrong.
 fn unsafe_to_migrate(path: &Path, schema: &Schema) -> rusqlite::Result<Vec<String>> {
     let connection = open_staged(path)?;
-    if database::version(&connection)? >= schema.version() {
+    if database::version(&connection)? >= schema.version {
         return Ok(Vec::new());
     }
     let unknown = "SELECT 'it has ' || name FROM pragma_table_list WHERE schema = 'main'

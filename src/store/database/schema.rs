@@ -16,8 +16,10 @@ use crate::store::error::OpenError;
 /// The schema of one kind of database.
 #[derive(Debug)]
 pub(crate) struct Schema {
-    /// Creates the schema in an empty database, and sets its version, `user_version`, at the end.
+    /// Creates the schema in an empty database.
     pub(crate) sql: &'static str,
+    /// The version of the schema, which each database has as its `user_version`.
+    pub(crate) version: u32,
     /// The statements that lead to each version.
     pub(crate) steps: &'static [(u32, &'static str)],
     /// The last version whose migration makes all tables anew and copies their rows. A later step
@@ -28,12 +30,6 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// The version of the schema, as `sql` sets it.
-    pub(crate) fn version(&self) -> u32 {
-        let version = self.sql.rsplit_once("PRAGMA user_version = ").map(|(_, version)| version);
-        version.and_then(|version| version.trim_end_matches(";\n").parse().ok()).unwrap_or(0)
-    }
-
     /// Runs the statements of the versions after `found`, up to the version `last`.
     fn run_steps(&self, connection: &Connection, found: u32, last: u32) -> rusqlite::Result<()> {
         let versions = found + 1..=last;
@@ -45,7 +41,7 @@ impl Schema {
 impl Database {
     /// Refuses a database of another version.
     pub(super) fn require_current(&self, connection: &Connection) -> Result<(), OpenError> {
-        let (path, known) = (self.path.clone(), self.schema.version());
+        let (path, known) = (self.path.clone(), self.schema.version);
         match version(connection).map_err(|error| self.error(&error))? {
             0 => Err(OpenError::Damaged { path, cause: "it has no schema".to_owned() }),
             found if found < known => Err(OpenError::Older { path, found, known }),
@@ -81,6 +77,7 @@ impl Database {
             connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF")?;
             let transaction = connection.transaction()?;
             transaction.execute_batch(self.schema.sql)?;
+            transaction.pragma_update(None, "user_version", self.schema.version)?;
             transaction.commit()?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.close().map_err(|(_, error)| error)
@@ -94,7 +91,7 @@ impl Database {
     pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
         self.require_file()?;
         // The version in the file is that of its WAL, too: nothing but a migration changes it.
-        let known = self.schema.version();
+        let known = self.schema.version;
         if version_in_file(&self.path).is_ok_and(|found| found == known) {
             return Ok(None);
         }
@@ -120,6 +117,7 @@ impl Database {
         } else {
             add(&transaction, self.schema, found)?;
         }
+        transaction.pragma_update(None, "user_version", self.schema.version)?;
         wal::commit(transaction)?;
         self.checkpoint(connection, true)
     }
@@ -128,8 +126,7 @@ impl Database {
 /// Adds columns and indexes. The rows stay as they are, and so do the search tables: a new column
 /// is null, or has its default, and is no part of a row's search text.
 fn add(connection: &Connection, schema: &Schema, found: u32) -> rusqlite::Result<()> {
-    schema.run_steps(connection, found, schema.version())?;
-    connection.pragma_update(None, "user_version", schema.version())?;
+    schema.run_steps(connection, found, schema.version)?;
     match differences(connection, schema)?.into_iter().next() {
         None => Ok(()),
         Some(difference) => Err(refused(difference)),

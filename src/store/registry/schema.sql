@@ -61,6 +61,3 @@ CREATE TABLE key_events (
 ) STRICT;
 
 CREATE INDEX key_events_by_tenant ON key_events (tenant_id, id);
-
--- The version of this schema. Version 4 is not released, so changes of the schema keep it.
-PRAGMA user_version = 4;
