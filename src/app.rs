@@ -57,7 +57,7 @@ impl App {
         let readiness = Readiness::start(clock.clone(), probe)
             .map_err(|error| OpenError::unusable(&data_dir, error))?;
         Ok(Arc::new(App {
-            panel: Panel::new(Arc::clone(&registry)),
+            panel: Panel::new(Arc::clone(&registry), config.rate_limit),
             api: Arc::new(api),
             registry,
             tenants,
@@ -78,7 +78,7 @@ impl App {
                 return self.api.admit(operations, prefix, request, responder);
             }
             Route::Page(page, ..) => responder.send(self.page(page, &request)),
-            Route::Panel if request.method == Method::POST => {
+            Route::Panel if Panel::hashes_password(&request) => {
                 let app = Arc::clone(self);
                 return Some(Job {
                     lane: Lane::Passwords,

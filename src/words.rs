@@ -1,4 +1,4 @@
-//! The words of messages: suggestions for unknown names, capital letters, and numbers.
+//! The words of messages: suggestions for unknown names, escapes, capital letters, and numbers.
 
 /// Returns the message about the unknown `name`. It suggests the most similar of the `known` names,
 /// or lists all of them. `what` says what is named, such as `column`.
@@ -43,6 +43,24 @@ pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .filter_map(|candidate| Some((score(candidate)?, candidate)))
         .max_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))
         .map(|(_, candidate)| candidate)
+}
+
+/// Escapes control characters, which would take effect in a terminal, and characters that reorder
+/// or hide text (contract section 11 has the same of the log).
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        let is_deceptive = matches!(
+            character,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        );
+        if character.is_control() || is_deceptive {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 /// `text` with its first letter in upper case.
@@ -100,5 +118,11 @@ mod tests {
             [0, 1, 1_000, 1_234_050].map(|n| count(n, "row")).join(" "),
             "0 rows 1 row 1,000 rows 1,234,050 rows"
         );
+    }
+
+    #[test]
+    fn control_and_bidirectional_characters_are_escaped() {
+        assert_eq!(printable("a\nb\u{1b}[2J\u{9b}"), "a\\nb\\u{1b}[2J\\u{9b}");
+        assert_eq!(printable("\u{202e}x\u{2069} ü 😀"), "\\u{202e}x\\u{2069} ü 😀");
     }
 }

@@ -15,6 +15,7 @@ use crate::store::registry::{
     self, Admin, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, RegistryError,
     Replacement, TenantRow,
 };
+use crate::words;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -108,10 +109,11 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
         Command::List { tenant } => list(options, &tenant, now),
         Command::Replace { key, overlap } => replace(options, &key, overlap, now),
         Command::Limit { key, limit: Limit(limit) } => {
-            let text = match limit.map(NonZeroU32::get) {
+            let text = match limit {
+                Some(limit) => {
+                    format!("has {} a minute", words::count(limit.get().into(), "request"))
+                }
                 None => "has the server's rate limit".to_owned(),
-                Some(1) => "has 1 request a minute".to_owned(),
-                Some(limit) => format!("has {limit} requests a minute"),
             };
             change(options, &key, now, ["limit set", &text], |operator, id| {
                 operator.change_key(id, |key| key.rate_limit = limit).map(|(key, _)| key)

@@ -7,6 +7,7 @@ use comfy_table::{Table, presets};
 use serde_json::Value;
 
 use super::GlobalOptions;
+use crate::words::printable;
 
 impl GlobalOptions {
     /// Prints what a command did: with `--json` the document, else the text.
@@ -63,35 +64,11 @@ pub(super) fn print_stderr(text: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(text));
 }
 
-/// Escapes control characters, which would take effect in a terminal, and characters that reorder
-/// or hide text (contract section 11 has the same of the log).
-fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        let is_deceptive = matches!(
-            character,
-            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        );
-        if character.is_control() || is_deceptive {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn control_and_bidirectional_characters_are_escaped() {
-        assert_eq!(printable("a\nb\u{1b}[2J\u{9b}"), "a\\nb\\u{1b}[2J\\u{9b}");
-        assert_eq!(printable("\u{202e}x\u{2069} ü 😀"), "\\u{202e}x\\u{2069} ü 😀");
-    }
 
     #[test]
     fn every_value_has_a_cell() {

@@ -1,16 +1,21 @@
 //! The forms of the panel: one function for each. Every form except the sign-in form needs a
 //! session and its token.
 
-use super::error::{FORM_TOKEN, PanelError, SESSION_ENDED};
-use super::form::{Form, key_end, overlap};
+use std::num::NonZeroU32;
+
+use super::error::{FORM_TOKEN, FieldErrors, PanelError, SESSION_ENDED};
+use super::form::{Form, key_end, overlap, parse_limit};
 use super::keys_page::{PageContext, SignedInRequest};
 use super::sign_in::{self, SESSION, Session, is_equal};
 use super::templates::{self, KeyForm, Notice, ShownKey, sentence};
 use super::{Panel, redirect};
+use crate::clock::Timestamp;
 use crate::http::{Request, Response};
 use crate::model::{KeyId, Scopes};
 use crate::password;
-use crate::store::registry::{self, Action, KeyRow, Replacement, check_key_name};
+use crate::store::registry::{
+    Action, KeyRow, KeyState, NewKey, RegistryError, Replacement, check_key_name,
+};
 
 /// Maximum number of characters of a key's name that the page repeats: twice the longest valid
 /// name.
@@ -33,13 +38,19 @@ pub(super) fn handle_post(
     let signed_in = SignedInRequest { panel, request, session: &session };
     match signed_in.act(&form) {
         Err(error) if error.status < 500 => {
-            let context = PageContext {
-                notice: Some(Notice::error(&error)),
-                key_form: key_form(&form),
-                errors: error.fields.clone(),
-                new_key: None,
+            let notice = Some(Notice::error(&error));
+            let context =
+                PageContext { notice, errors: error.fields.clone(), ..PageContext::default() };
+            let key = signed_in.find_key(key_id(&form))?;
+            let key = key.filter(|key| key.state(request.received_at) == KeyState::Active);
+            let page = match (form.get("action"), key) {
+                ("create", _) => signed_in.form_page(error.status, None, key_form(&form), context),
+                ("edit", key @ Some(_)) => {
+                    signed_in.form_page(error.status, key, key_form(&form), context)
+                }
+                _ => signed_in.page(error.status, context),
             };
-            Ok(error.add_headers(signed_in.page(error.status, context)?))
+            page.map(|page| error.add_headers(page))
         }
         outcome => outcome,
     }
@@ -48,7 +59,8 @@ pub(super) fn handle_post(
 fn key_form(form: &Form) -> KeyForm {
     let echo = |field: &str| form.get(field).chars().take(MAX_ECHO).collect();
     let scopes = form.all("scope").filter_map(Scopes::parse).fold(Scopes::default(), Scopes::union);
-    KeyForm { name: echo("name"), scopes, end: echo("expires"), date: echo("date") }
+    let (name, end, date, limit) = (echo("name"), echo("expires"), echo("date"), echo("limit"));
+    KeyForm { name, scopes, end, date, limit }
 }
 
 impl SignedInRequest<'_> {
@@ -65,6 +77,7 @@ impl SignedInRequest<'_> {
             "select-all" => self.select_scopes(form, Scopes::every()),
             "select-read" => self.select_scopes(form, Scopes::read_only()),
             "create" => self.create(form),
+            "edit" => self.edit(form),
             "replace" => self.replace(form),
             "revoke" => self.revoke(form),
             "delete" => self.delete(form),
@@ -76,37 +89,75 @@ impl SignedInRequest<'_> {
     /// Selects scopes for a browser without JavaScript. Creates nothing.
     fn select_scopes(&self, form: &Form, scopes: Scopes) -> Result<Response, PanelError> {
         let key_form = KeyForm { scopes, ..key_form(form) };
-        self.page(200, PageContext { key_form, ..PageContext::default() })
+        self.form_page(200, None, key_form, PageContext::default())
     }
 
     fn create(&self, form: &Form) -> Result<Response, PanelError> {
         self.check_active()?;
-        let now = self.request.received_at;
-        let (name, scopes) = (form.get("name"), key_form(form).scopes);
+        let scopes = key_form(form).scopes;
         let mut error = PanelError::invalid("No key was created. Please check the form below.");
-        if let Err(rule) = check_key_name(name) {
-            error.fields.insert("name", sentence(rule));
-        }
+        let (expires_at, rate_limit) = self.read_settings(form, None, &mut error.fields);
         if scopes.is_empty() {
             error.fields.insert("scopes", "Select at least one scope.".to_owned());
         }
-        let end = key_end(form.get("expires"), form.get("date"), now);
-        let expires_at = end.unwrap_or_else(|message| {
-            error.fields.insert("end", message.to_owned());
-            None
-        });
         if !error.fields.is_empty() {
             return Err(error);
         }
-        let new = registry::NewKey { expires_at, ..registry::NewKey::new(name, scopes) };
+        let new = NewKey { name: form.get("name"), scopes, expires_at, rate_limit };
         let (row, key) = self.admin().create_key(&new).map_err(PanelError::refused)?;
         Ok(self.show_once(row, key))
+    }
+
+    fn edit(&self, form: &Form) -> Result<Response, PanelError> {
+        self.check_active()?;
+        let (id, name) = (key_id(form), form.get("name"));
+        let key =
+            self.find_key(id)?.ok_or(RegistryError::NoKey(id)).map_err(PanelError::refused)?;
+        let mut error = PanelError::invalid("Nothing was changed. Please check the form below.");
+        let (expires_at, rate_limit) = self.read_settings(form, Some(&key), &mut error.fields);
+        if !error.fields.is_empty() {
+            return Err(error);
+        }
+        let changed = self.admin().change_key(id, |key| {
+            *key = KeyRow { name: name.to_owned(), expires_at, rate_limit, ..key.clone() };
+        });
+        for action in changed.map_err(PanelError::refused)?.1 {
+            self.log(action, Some(id));
+        }
+        Ok(redirect("?done=changed"))
+    }
+
+    /// Reads the end and the limit that a form gives to a new key, or to `key`. Adds what is wrong
+    /// with them and with the name to `errors`.
+    fn read_settings(
+        &self,
+        form: &Form,
+        key: Option<&KeyRow>,
+        errors: &mut FieldErrors,
+    ) -> (Option<Timestamp>, Option<NonZeroU32>) {
+        if let Err(rule) = check_key_name(form.get("name")) {
+            errors.insert("name", sentence(rule));
+        }
+        let end = match (form.get("expires"), key) {
+            ("keep", Some(key)) => Ok(key.expires_at),
+            (choice, _) => key_end(choice, form.get("date"), self.request.received_at),
+        };
+        let server = self.panel.rate_limit;
+        let most = key.and_then(|key| key.rate_limit).map_or(server, |limit| limit.max(server));
+        let limit = parse_limit(form.get("limit"), most);
+        if let Err(message) = end {
+            errors.insert("end", message.to_owned());
+        }
+        if let Err(message) = &limit {
+            errors.insert("limit", message.clone());
+        }
+        (end.unwrap_or_default(), limit.unwrap_or_default())
     }
 
     fn replace(&self, form: &Form) -> Result<Response, PanelError> {
         self.check_active()?;
         let overlap = overlap(form.get("overlap")).ok_or_else(|| {
-            PanelError::invalid("Select when the old key ends. Nothing was changed.")
+            PanelError::invalid("Select when the old key expires. Nothing was changed.")
         })?;
         let replaced = self.admin().replace_key(key_id(form), overlap);
         let Replacement { old, new, key } = replaced.map_err(PanelError::refused)?;

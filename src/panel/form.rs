@@ -1,5 +1,7 @@
-//! Forms and query strings of the panel, and the choices of time in them: the end of a new key, and
-//! the end of a key that is replaced (contract section 14).
+//! Forms and query strings of the panel, and the choices in them: the end and the limit of a key,
+//! and the end of a key that is replaced (contract section 14).
+
+use std::num::NonZeroU32;
 
 use jiff::Span;
 
@@ -60,6 +62,10 @@ impl Form {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str()).unwrap_or_default()
     }
 
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.all(name).next().is_some()
+    }
+
     /// Every value of a field.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
@@ -72,13 +78,14 @@ impl Form {
     }
 }
 
-/// When a new key ends: values and labels.
+/// When a key expires: values and labels. A new key expires in a year unless the admin selects
+/// another end.
 pub(super) const ENDS: [(&str, &str); 5] = [
-    ("never", "Never"),
     ("30d", "In 30 days"),
     ("90d", "In 90 days"),
     ("1y", "In a year"),
     ("date", "On a date"),
+    ("never", "Never"),
 ];
 
 /// How long a replaced key is still accepted: values and labels.
@@ -100,7 +107,7 @@ pub(super) fn key_end(
         return Err("Select “On a date”, or leave the date empty.");
     }
     let end = match choice {
-        "" | "never" => return Ok(None),
+        "never" => return Ok(None),
         "date" if !is_date(date) => return Err("Enter a date."),
         "date" => Timestamp::end_of_day(date),
         "30d" | "90d" | "1y" => choice.parse().ok().and_then(|span| now.after(span)),
@@ -110,6 +117,20 @@ pub(super) fn key_end(
         None => Err("This end is too far away."),
         Some(end) if end <= now.timestamp() => Err("This date is in the past."),
         Some(end) => Ok(Some(end)),
+    }
+}
+
+/// The limit of a key, in requests a minute; `None` for the server's. The operator alone gives more
+/// than `most`.
+///
+/// # Errors
+///
+/// The remedy, for the user.
+pub(super) fn parse_limit(text: &str, most: NonZeroU32) -> Result<Option<NonZeroU32>, String> {
+    match text.trim().parse() {
+        _ if text.trim().is_empty() => Ok(None),
+        Ok(limit) if limit <= most => Ok(Some(limit)),
+        _ => Err(format!("Enter a number from 1 to {most}, or leave it empty.")),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The panel at `/api_keys.php`: a server-rendered page on which a tenant's administrator signs in
-//! and creates, replaces, revokes and deletes API keys (contract sections 9 and 14).
+//! and creates, changes, replaces, revokes and deletes API keys (contract sections 9 and 14).
 //!
 //! A successful form is answered with a redirect, so reloading the page does not repeat it. The
 //! page works without JavaScript. An error is shown on the page that the form was sent from, or on
@@ -14,6 +14,7 @@ mod pending_keys;
 mod sign_in;
 mod templates;
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
 use crate::api::routes::PANEL_PATH;
@@ -24,6 +25,7 @@ use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
 use crate::store::registry::{Action, Registry};
 use error::{METHOD_NOT_ALLOWED, OVERLOADED};
+use form::Form;
 use passwords::Passwords;
 use pending_keys::PendingKeys;
 use templates::{SCRIPT, STYLE};
@@ -37,19 +39,30 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[BASE_STYLE, STY
 #[derive(Debug)]
 pub struct Panel {
     registry: Arc<Registry>,
+    /// The requests a minute of a key without a limit of its own.
+    rate_limit: NonZeroU32,
     passwords: Passwords,
     pending_keys: PendingKeys,
 }
 
 impl Panel {
-    /// A panel for the tenants of `registry`.
-    pub fn new(registry: Arc<Registry>) -> Panel {
-        Panel { registry, passwords: Passwords::default(), pending_keys: PendingKeys::default() }
+    /// A panel for the tenants of `registry`. A key without a limit of its own has `rate_limit`
+    /// requests a minute.
+    pub fn new(registry: Arc<Registry>, rate_limit: NonZeroU32) -> Panel {
+        let (passwords, pending_keys) = (Passwords::default(), PendingKeys::default());
+        Panel { registry, rate_limit, passwords, pending_keys }
     }
 
     /// The response where more sign-ins wait than the processor can hash (contract section 9).
     pub fn overloaded() -> Response {
         page(templates::error_page(&OVERLOADED))
+    }
+
+    /// Whether the request is a form that hashes a password. Such forms run one at a time. No other
+    /// form waits for them: a flood of sign-ins must not keep an admin from revoking a key.
+    pub fn hashes_password(request: &Request) -> bool {
+        let hashes = |form: Form| ["sign-in", "password"].contains(&form.get("action"));
+        request.method == Method::POST && Form::from_body(request).is_ok_and(hashes)
     }
 
     /// Returns a page or a redirect for a request on the panel's path, whatever its method, and the

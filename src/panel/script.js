@@ -1,6 +1,15 @@
 "use strict";
-// The page also works without this script. It copies the new key, shows the date where it is needed, and ticks
-// checkboxes without a round trip.
+// The pages also work without this script. It shows local times, copies the new key, shows the date where it is needed,
+// and ticks checkboxes without a round trip.
+for (const time of document.querySelectorAll("time")) {
+  const at = new Date(time.dateTime);
+  time.title = time.textContent;
+  const local = new Date(at - at.getTimezoneOffset() * 60_000).toISOString();
+  time.children[0].textContent = local.slice(0, 10);
+  time.children[1].textContent = local.slice(11, 16);
+}
+const zone = document.getElementById("zone");
+if (zone) zone.textContent = `Times are in the time zone ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
 for (const button of document.querySelectorAll("[data-copy]")) {
   const source = document.getElementById(button.dataset.copy);
   const status = document.getElementById("copied");

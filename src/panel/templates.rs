@@ -1,6 +1,7 @@
 //! The templates of the pages and their data.
 
 use std::fmt::Display;
+use std::num::NonZeroU32;
 
 use askama::Template;
 
@@ -15,8 +16,11 @@ use crate::words::capitalize;
 
 /// The style of every page, after [`crate::html::BASE_STYLE`].
 pub(super) const STYLE: &str = include_str!("style.css");
-/// The script of the keys page.
+/// The script of every page.
 pub(super) const SCRIPT: &str = include_str!("script.js");
+
+/// With more keys than these, the page has a filter.
+const MANY: usize = 9;
 
 /// A message at the top of a page.
 #[derive(Debug)]
@@ -55,9 +59,16 @@ pub(super) struct KeysPage<'a> {
     /// Why the tenant is inactive, if it is.
     pub(super) inactive: Option<String>,
     pub(super) new_key: Option<ShownKey>,
-    pub(super) keys: Vec<KeyRow>,
+    /// The active keys that the filter shows.
+    pub(super) active: Vec<KeyRow>,
+    /// The revoked and expired keys that the filter shows.
+    pub(super) ended: Vec<KeyRow>,
+    /// The number of all keys.
+    pub(super) total: usize,
+    /// A part of the names or prefixes, or empty.
+    pub(super) filter: &'a str,
+    pub(super) rate_limit: NonZeroU32,
     pub(super) now: Moment,
-    pub(super) key_form: KeyForm,
     pub(super) errors: FieldErrors,
     /// The id and the title of each list, and its events, the newest first.
     pub(super) event_lists: [(&'static str, &'static str, Vec<Event>); 2],
@@ -72,15 +83,34 @@ impl KeysPage<'_> {
             _ => "API keys",
         }
     }
+}
 
-    fn is_active(&self, key: &KeyRow) -> bool {
-        key.state(self.now) == KeyState::Active
-    }
+/// The form for a new key, or the page of one key with the form that changes it.
+#[derive(Debug, Template)]
+#[template(path = "panel/key_form.html")]
+pub(super) struct KeyFormPage<'a> {
+    pub(super) tenant: &'a str,
+    pub(super) token: &'a str,
+    pub(super) notice: Option<Notice>,
+    /// The key that is changed, or `None` for a new one.
+    pub(super) key: Option<KeyRow>,
+    pub(super) key_form: KeyForm,
+    pub(super) rate_limit: NonZeroU32,
+    pub(super) errors: FieldErrors,
+}
 
-    /// Whether it is the first field with an error. The browser goes there.
-    fn is_first_error(&self, field: &str) -> bool {
-        let order = ["name", "scopes", "end", "current", "new", "again"];
-        order.into_iter().find(|name| self.errors.contains_key(name)) == Some(field)
+/// Whether it is the first field with an error. The browser goes there.
+fn is_first_error(errors: &FieldErrors, field: &str) -> bool {
+    let order = ["name", "scopes", "end", "limit", "current", "new", "again"];
+    order.into_iter().find(|name| errors.contains_key(name)) == Some(field)
+}
+
+/// The scopes of a key in few words.
+fn scopes(key: &KeyRow) -> String {
+    match key.scopes {
+        scopes if scopes == Scopes::every() => "all scopes".to_owned(),
+        scopes if scopes == Scopes::read_only() => "read only".to_owned(),
+        scopes => scopes.names().join(", "),
     }
 }
 
@@ -131,13 +161,14 @@ impl Time {
     }
 }
 
-/// The values of the form for a new key.
+/// The values of the form for a key.
 #[derive(Debug, Default)]
 pub(super) struct KeyForm {
     pub(super) name: String,
     pub(super) scopes: Scopes,
     pub(super) end: String,
     pub(super) date: String,
+    pub(super) limit: String,
 }
 
 /// Why the tenant is inactive, for its administrator.

@@ -126,7 +126,10 @@ impl BrowserSession<'_> {
     /// Sends a form with another token.
     #[track_caller]
     pub(crate) fn send_with(&mut self, token: &str, action: &str, fields: &[(&str, &str)]) -> Page {
-        let fields = [&[("action", action), ("token", token)], fields].concat();
+        let mut fields = [&[("action", action), ("token", token)], fields].concat();
+        if !fields.iter().any(|(name, _)| *name == "expires") {
+            fields.push(("expires", "never"));
+        }
         self.ask(Method::POST, "", Some(encode(&fields)))
     }
 

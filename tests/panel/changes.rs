@@ -5,7 +5,7 @@ use tenantdesk::http::{Body, Method};
 use tenantdesk::model::Scopes;
 use tenantdesk::store::registry::{Admin, KeyRow, KeyState, NewKey, TenantRow};
 
-use super::browser_session::{PASSWORD, Panel};
+use super::browser_session::{PASSWORD, Panel, encode};
 
 const NEW: &str = "another horse battery";
 
@@ -34,6 +34,7 @@ fn without_its_sessions_token_a_form_changes_nothing() {
             ("revoke", vec![("key", id.as_str())]),
             ("delete", vec![("key", id.as_str())]),
             ("replace", vec![("key", id.as_str()), ("overlap", "0")]),
+            ("edit", vec![("key", id.as_str()), ("name", "x")]),
             ("password", vec![("current", PASSWORD), ("new", NEW), ("again", NEW)]),
             ("select-all", vec![]),
             ("sign-out", vec![]),
@@ -56,7 +57,7 @@ fn a_get_changes_nothing() {
     for query in ["revoke=1", "delete=1"] {
         browser.get(query).is(200).saying("its secret name").saying("This cannot be undone.");
     }
-    browser.get("replace=1").is(200).saying("its secret name").saying("The old key ends");
+    browser.get("replace=1").is(200).saying("its secret name").saying("The old key expires");
     let token = browser.token.clone();
     browser.get(&format!("action=delete&key=1&token={token}")).is(200);
     assert_eq!(panel.keys(&acme), [row]);
@@ -69,7 +70,7 @@ fn another_tenants_keys_are_like_none() {
     let row = key(&panel, &other);
     let id = row.id.to_string();
     let mut browser = panel.signed_in("acme");
-    for action in ["revoke", "delete", "replace"] {
+    for action in ["revoke", "delete", "replace", "edit"] {
         let others = browser.send(action, &[("key", &id), ("overlap", "1d")]).is(422);
         let others = others.saying("There is no such key any more");
         let none = browser.send(action, &[("key", "999"), ("overlap", "1d")]).is(422);
@@ -96,6 +97,21 @@ fn an_unknown_form_is_refused() {
 }
 
 #[test]
+fn only_a_form_that_hashes_a_password_waits_for_others() {
+    let panel = Panel::new();
+    let waits = |action: &str| {
+        let mut request = panel.request(Method::POST);
+        let form = "application/x-www-form-urlencoded";
+        request.headers.insert("content-type", form.parse().unwrap());
+        request.body = Body::Whole(encode(&[("action", action)]).into_bytes());
+        tenantdesk::panel::Panel::hashes_password(&request)
+    };
+    assert_eq!(["sign-in", "password"].map(waits), [true; 2]);
+    let others = ["create", "edit", "replace", "revoke", "delete", "select-all", "sign-out", ""];
+    assert_eq!(others.map(waits), [false; 8]);
+}
+
+#[test]
 fn a_body_over_16_kib_is_refused() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
@@ -108,7 +124,7 @@ fn a_body_over_16_kib_is_refused() {
     request.body = Body::TooLarge;
     panel.ask(&request).is(413);
     let token = browser.token.clone();
-    let start = format!("action=create&token={token}&scope=all&name=fits&padding=");
+    let start = format!("action=create&token={token}&scope=all&expires=1y&name=fits&padding=");
     let fits = format!("{start}{}", "x".repeat(16 * 1024 - start.len()));
     browser.ask(Method::POST, "", Some(fits)).is(303);
     assert_eq!(panel.keys(&acme).len(), 1);
@@ -132,9 +148,10 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
         .is(200)
         .saying("The operator has suspended this tenant.")
         .saying("its secret name");
-    assert!(!page.text().contains("Create key"));
+    assert!(!page.text().contains("New key"));
     browser.send("create", &[("name", "x"), ("scope", "all")]).is(403);
-    assert!(!page.text().contains("?replace="));
+    assert!(!page.text().contains("?edit="));
+    browser.get("create").is(200).saying("The operator has suspended this tenant.");
     browser
         .get(&format!("replace={}", first.id))
         .is(200)

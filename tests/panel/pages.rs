@@ -37,6 +37,8 @@ fn every_page(panel: &Panel) -> Vec<String> {
     let data_dir =
         browser.send("create", &[("name", "a"), ("scope", "all")]).is(303).query().to_owned();
     pages.push(browser.get(&data_dir).text());
+    pages.push(browser.get("create").text());
+    pages.push(browser.get("edit=1").is(200).text());
     pages.push(browser.get("revoke=1").text());
     pages.push(browser.get("delete=1").text());
     pages.push(browser.get("replace=1").is(200).text());

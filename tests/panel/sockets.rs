@@ -88,8 +88,10 @@ fn the_log_has_a_line_for_each_event_with_tenant_and_address() {
     browser.sign_in("no\u{202e}body\n\" action=\"x\"", PASSWORD).is(401);
     let id = browser.sign_in(&name, &password).is(303).header("X-Request-Id").unwrap().to_owned();
     browser.keep(&browser.ask("GET", ""));
-    let created = browser.send("create", &[("name", "Web shop"), ("scope", "all")]).is(303);
+    let name = ("name", "Web shop");
+    let created = browser.send("create", &[name, ("scope", "all"), ("expires", "1y")]).is(303);
     let key = ("key", created.header("Location").unwrap().split('=').nth(1).unwrap());
+    browser.send("edit", &[key, name, ("expires", "never")]).is(303);
     browser.send("revoke", &[key]).is(303);
     browser.send("delete", &[key]).is(303);
     let unknown = format!("tdk_{}", "x".repeat(43));
@@ -113,6 +115,7 @@ fn the_log_has_a_line_for_each_event_with_tenant_and_address() {
         event("no%E2%80%AEbody%0A\\\"%20action=\\\"x\\\"", "failed sign-in\""),
         event("acme", "signed in\""),
         event("acme", &format!("key created\" key={key}")),
+        event("acme", &format!("key expiry changed\" key={key}")),
         event("acme", &format!("key revoked\" key={key}")),
         event("acme", &format!("key deleted\" key={key}")),
     ];
@@ -144,6 +147,20 @@ fn ten_sign_ins_at_once_succeed_and_the_api_answers_meanwhile() {
         }
         assert!(answered > 3, "{answered}");
     });
+}
+
+#[test]
+fn wrong_sign_ins_at_once_are_counted_as_those_in_a_row() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let forms: Vec<_> =
+        (0..8).map(|_| sign_in_form(&server, &tenant.name, "not the password")).collect();
+    let mut statuses = thread::scope(|scope| {
+        let tries: Vec<_> = forms.iter().map(|form| scope.spawn(|| post(&server, form))).collect();
+        tries.into_iter().map(|one| one.join().unwrap().status).collect::<Vec<_>>()
+    });
+    statuses.sort_unstable();
+    assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429, 429]);
 }
 
 #[test]
