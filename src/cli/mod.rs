@@ -234,14 +234,14 @@ impl GlobalOptions {
     /// Converts an error of the registry. A missing registry means that the directory is no data
     /// directory.
     fn explain(&self, error: OpenError) -> anyhow::Error {
-        let OpenError::Missing(path) = &error else { return error.into() };
         let directory = self.data_dir.display();
-        if let Err(error) = path.symlink_metadata()
+        let registry = self.data_dir.join(REGISTRY_FILE);
+        if let Err(error) = registry.symlink_metadata()
             && error.kind() == io::ErrorKind::PermissionDenied
         {
             return anyhow!("this user may not read {directory}: {error}");
         }
-        if !path.ends_with(REGISTRY_FILE) {
+        if !matches!(&error, OpenError::Missing(path) if *path == registry) {
             return error.into();
         }
         anyhow!(
