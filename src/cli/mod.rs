@@ -236,7 +236,8 @@ impl GlobalOptions {
     fn explain(&self, error: OpenError) -> anyhow::Error {
         let directory = self.data_dir.display();
         let registry = self.data_dir.join(REGISTRY_FILE);
-        if let Err(error) = registry.symlink_metadata()
+        if !matches!(error, OpenError::OtherOwner { .. })
+            && let Err(error) = registry.symlink_metadata()
             && error.kind() == io::ErrorKind::PermissionDenied
         {
             return anyhow!("this user may not read {directory}: {error}");
