@@ -18,7 +18,7 @@ const SOURCES: [&str; 9] = [
 ];
 
 /// In all sources.
-const PATHS: [(&str, &str); 15] = [
+const PATHS: [(&str, &str); 14] = [
     (
         "use parking_lot::{Condvar, Mutex};",
         "use crate::stand_ins::condvar::Condvar; use parking_lot::Mutex;",
