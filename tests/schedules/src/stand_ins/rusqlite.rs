@@ -1,11 +1,10 @@
 //! SQLite with one lock for each file, and with disks that fail now and then.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Deref;
-use std::path::Path;
 use std::time::Duration;
-use std::{fmt, io};
 
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +43,7 @@ impl File {
 
 pub struct Connection {
     file: Arc<File>,
-    timeout: Duration,
+    timeout: Cell<Duration>,
     /// The writes since the transaction began; `None` outside of one.
     writes: RefCell<Option<Writes>>,
 }
@@ -105,16 +104,16 @@ impl Connection {
             return Err(Error::DiskFull);
         }
         let (file, writes) = (Arc::clone(file), RefCell::new(None));
-        Ok(Connection { file, timeout: Duration::ZERO, writes })
+        Ok(Connection { file, timeout: Cell::new(Duration::ZERO), writes })
     }
 
-    pub fn busy_timeout(&mut self, timeout: Duration) -> Result<()> {
-        self.timeout = timeout;
+    pub fn busy_timeout(&self, timeout: Duration) -> Result<()> {
+        self.timeout.set(timeout);
         Ok(())
     }
 
     pub fn transaction_with_behavior(&mut self, _: TransactionBehavior) -> Result<Transaction<'_>> {
-        let attempts = if self.timeout.is_zero() || happens(16) { 1 } else { ATTEMPTS };
+        let attempts = if self.timeout.get().is_zero() || happens(16) { 1 } else { ATTEMPTS };
         for _ in 0..attempts {
             if !self.file.is_locked.swap(true, Ordering::SeqCst) {
                 self.writes.replace(Some(Writes::default()));
