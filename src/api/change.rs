@@ -4,13 +4,15 @@
 
 use serde_json::json;
 
+use std::mem;
+
 use super::errors;
 use super::list::names;
 use super::precondition::IfMatch;
 use super::query::{Query, QueryParameter};
 use crate::http::{ApiError, ErrorCode, Method};
 use crate::model::validation::ValueError;
-use crate::model::{Field, FieldError, Json, JsonObject, RecordId, Resource, Value};
+use crate::model::{Field, FieldError, Json, JsonObject, Kind, RecordId, Resource, Value};
 use crate::store::{Answer, ChangeContext, DeleteOutcome, MutationError, Reading, Record, Writing};
 
 /// The query parameter of POST.
@@ -100,7 +102,7 @@ impl Change {
             match object.get(field.name) {
                 Some(input) if key.is_some() => field.check_update(input),
                 Some(input) => field.check(input),
-                None if required => Err(ValueError::Invalid(field.missing())),
+                None if required => Err(ValueError::Invalid(vec![field.missing()])),
                 None => Ok(field.default_value()),
             }
         });
@@ -162,14 +164,27 @@ impl Change {
                     return change.apply(writing, prefix, context);
                 }
                 check_references(writing, resource.fields.iter().zip(&values))?;
+                let new = |(field, value): (&'static Field, Value)| {
+                    changed(field, &field.default_value(), value)
+                };
+                let values = resource.fields.iter().zip(values).map(new);
+                let values = values.collect::<Result<_, _>>()?;
                 let record = writing.insert(resource, None, values, context)?;
                 let location = format!("{prefix}{}?id={}", resource.path, record.id.0);
                 Ok((record.id, answer(&record, 201, Some(location), resource)))
             }
-            Change::Update { target, values } => {
+            Change::Update { target, mut values } => {
                 let Target { resource, id, .. } = target;
                 target.check(writing)?;
                 check_references(writing, values.iter().map(|(field, value)| (*field, value)))?;
+                if let Some((field, value)) = values.last_mut()
+                    && field.kind == Kind::Custom
+                {
+                    let record = writing.record(resource, id)?;
+                    let stored = record.and_then(|mut record| record.values.pop());
+                    let stored = stored.unwrap_or(Value::Null);
+                    *value = changed(field, &stored, mem::replace(value, Value::Null))?;
+                }
                 let record = writing.update(resource, id, &values, context)?;
                 let record = record.ok_or_else(|| errors::not_found(resource, id))?;
                 Ok((id, answer(&record, 200, None, resource)))
@@ -260,6 +275,11 @@ impl Target {
     }
 }
 
+/// The value of a field after a change, or `validation_failed`.
+fn changed(field: &Field, stored: &Value, change: Value) -> Result<Value, ApiError> {
+    field.changed(stored, change).map_err(|fault| errors::validation_failed(&[fault]))
+}
+
 /// Returns the values, or one error for all fields. A text of the wrong type makes it
 /// `bad_request`, whose message names every field that fails.
 fn all_valid(
@@ -271,7 +291,7 @@ fn all_valid(
     for result in checked {
         match result {
             Ok(value) => values.push(value),
-            Err(ValueError::Invalid(fault)) => faults.push(fault),
+            Err(ValueError::Invalid(errors)) => faults.extend(errors),
             Err(ValueError::WrongType(message)) => wrong_types.push(message),
         }
     }

@@ -64,6 +64,8 @@ pub fn write_cursor(position: &KeysetPosition, list: &ListQuery) -> String {
             bytes.push(b't');
             bytes.extend_from_slice(text.as_bytes());
         }
+        // No list is sorted by it.
+        Value::Custom(_) => bytes.push(b'n'),
     }
     encode(bytes)
 }
@@ -111,13 +113,15 @@ fn fingerprint(list: &ListQuery) -> [u8; CHECKSUM] {
         .iter()
         .map(|(column, bound, value)| (column.field.name, *bound, value))
         .collect();
-    checksum(
-        format!(
-            "{} {} {} {filters:?} {:?}",
-            list.resource.plural, list.sort.name, list.descending, list.words
-        )
-        .as_bytes(),
-    )
+    let mut text = format!(
+        "{} {} {} {filters:?} {:?}",
+        list.resource.plural, list.sort.name, list.descending, list.words
+    );
+    // Cursors of lists without such filters are those of earlier versions.
+    if !list.custom.is_empty() {
+        text.push_str(&format!(" {:?}", list.custom));
+    }
+    checksum(text.as_bytes())
 }
 
 /// The first byte of a cursor, which holds the change log's lineage and the number of the last

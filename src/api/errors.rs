@@ -98,11 +98,11 @@ pub fn invalid_json(fault: &str) -> ApiError {
 
 /// `validation_failed` with the members `errors` and `fields`.
 pub fn validation_failed(faults: &[FieldError]) -> ApiError {
-    let names: Vec<&str> = faults.iter().map(|fault| fault.field).collect();
+    let names: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
     let errors: Map<String, Value> = faults
         .iter()
         .map(|fault| {
-            (fault.field.to_owned(), json!({"code": fault.code.as_str(), "message": fault.message}))
+            (fault.field.clone(), json!({"code": fault.code.as_str(), "message": fault.message}))
         })
         .collect();
     let message = format!(

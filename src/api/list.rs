@@ -11,7 +11,8 @@ use super::errors::{self, invalid_parameter};
 use super::query::{Query, QueryParameter};
 use super::timestamp::parse_timestamp;
 use crate::http::ApiError;
-use crate::model::validation::is_positive_integer;
+use crate::model::custom::{NAME_RULE, PREFIX, name_in};
+use crate::model::validation::{is_positive_integer, shorten};
 use crate::model::{
     ALL, Access, Bound, CREATED_AT, Column, Field, ID, Inclusion, Json, Kind, ListQuery, Resource,
     Scope, Scopes, UPDATED_AT, Value,
@@ -25,6 +26,8 @@ pub const MAX_LIMIT: usize = 200;
 pub const MAX_WORDS: usize = 20;
 /// Maximum number of characters in `q`.
 pub const MAX_SEARCH_LENGTH: usize = 200;
+/// Maximum number of filters by custom fields.
+pub const MAX_CUSTOM_FILTERS: usize = 3;
 /// The cursor of a list of customers by id.
 pub const EXAMPLE_CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ4";
 
@@ -170,7 +173,11 @@ pub fn parse(
     // A request with `id` is no list. The name is known here so that the message about a similar
     // one suggests it.
     query.only(
-        ["id"].into_iter().chain(names).chain(filters.iter().map(|filter| filter.name.as_str())),
+        ["id"]
+            .into_iter()
+            .chain(names)
+            .chain(filters.iter().map(|filter| filter.name.as_str()))
+            .chain(query.names_with(PREFIX)),
     )?;
     let (sort, descending) = parse_sort(resource, query)?;
     let mut list = ListQuery {
@@ -178,6 +185,7 @@ pub fn parse(
         sort,
         descending,
         filters: Vec::new(),
+        custom: parse_custom(query)?,
         words: parse_words(query)?,
         limit: parse_limit(query)?,
         after: None,
@@ -194,6 +202,36 @@ pub fn parse(
     let cursor = query.get("cursor").filter(|cursor| !cursor.is_empty());
     list.after = cursor.map(|cursor| parse_cursor(cursor, &list)).transpose()?;
     Ok(list)
+}
+
+/// The filters by custom fields, in the order of their names.
+fn parse_custom(query: &Query) -> Result<Vec<(String, Value)>, ApiError> {
+    let mut filters = Vec::new();
+    for label in query.names_with(PREFIX) {
+        let text = query.get(label).unwrap_or_default();
+        let Some(name) = name_in(label) else {
+            let label = shorten(label);
+            return Err(ApiError::bad_request(format!(
+                "The query parameter {label:?} names no custom field. {NAME_RULE}"
+            )));
+        };
+        let value = match text {
+            "null" => Value::Null,
+            text if text.trim().is_empty() => {
+                return Err(invalid_parameter(label, text, "send the text to compare with"));
+            }
+            text => Value::of(text),
+        };
+        filters.push((name.to_owned(), value));
+    }
+    if filters.len() > MAX_CUSTOM_FILTERS {
+        return Err(ApiError::bad_request(format!(
+            "The query has {} filters by custom fields; send at most {MAX_CUSTOM_FILTERS}.",
+            filters.len()
+        )));
+    }
+    filters.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(filters)
 }
 
 /// The parameter `limit`.
@@ -332,6 +370,8 @@ fn parse_value(field: &Field, bound: Bound, text: &str) -> Option<Value> {
             serde_json::from_str(text).ok().filter(|value: &Json| !value.is_string())?
         }
         Kind::Date | Kind::Choice(_) => Json::from(text),
+        // It is not indexed, so no list has a filter by the whole object.
+        Kind::Custom => return None,
     };
     field.check(&input).ok()
 }

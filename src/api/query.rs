@@ -59,6 +59,12 @@ impl Query {
         Ok(query)
     }
 
+    /// The names of parameters that begin with `prefix`, in their order.
+    pub fn names_with(&self, prefix: &'static str) -> impl Iterator<Item = &str> + Clone {
+        let names = self.parameters.iter().map(|parameter| parameter.name.as_str());
+        names.filter(move |name| name.starts_with(prefix))
+    }
+
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters
             .iter()

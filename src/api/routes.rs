@@ -116,7 +116,8 @@ const fn records(resource: &'static Resource) -> [Operation; 4] {
              request changes the record that is there already."),
         row(Method::GET, Some(Read), Action::Read(resource), "get{Resources}", "Read {resources}",
             "With `id` the record, otherwise a page of the records that match every filter and \
-             contain every word of `q`."),
+             contain every word of `q`. `custom.room=2.14` filters by a custom field; \
+             `null` finds records without it. At most 3 such filters are taken."),
         row(Method::PUT, Some(Write), Action::Update(resource),
             "update{Resource}", "Change {resource}",
             "Only the fields that the body names change. The response is the whole record after \

@@ -435,8 +435,11 @@ fn fields() -> Messages {
             for (shown, input) in &inputs {
                 let message = match field.check(input) {
                     Ok(_) => continue,
-                    Err(ValueError::Invalid(fault)) => {
-                        format!("{}: {}", fault.code.as_str(), fault.message)
+                    Err(ValueError::Invalid(faults)) => {
+                        let text = |fault: &FieldError| {
+                            format!("{}: {}", fault.code.as_str(), fault.message)
+                        };
+                        faults.iter().map(text).collect()
                     }
                     Err(ValueError::WrongType(message)) => format!("bad_request: {message}"),
                 };

@@ -1,6 +1,6 @@
 //! The resource `customers`.
 
-use super::field::{choice, date, email, text};
+use super::field::{CUSTOM, choice, date, email, text};
 use super::{Resource, ResourceKind};
 
 /// An organisation that the shop works for.
@@ -44,6 +44,7 @@ pub static CUSTOMER: Resource = Resource {
             .unindexed()
             .about("Anything else.")
             .example("\"Invoices by e-mail only.\""),
+        CUSTOM,
     ],
     natural_keys: &["customer_number", "email"],
 };

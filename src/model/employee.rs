@@ -1,6 +1,6 @@
 //! The resource `employees`.
 
-use super::field::{boolean, date, email, integer, text};
+use super::field::{CUSTOM, boolean, date, email, integer, text};
 use super::{CUSTOMER, Resource, ResourceKind};
 
 /// A person who works for a customer.
@@ -43,6 +43,7 @@ pub static EMPLOYEE: Resource = Resource {
             .unindexed()
             .about("Anything else.")
             .example("\"Works from home on Fridays.\""),
+        CUSTOM,
     ],
     natural_keys: &["employee_number", "email"],
 };

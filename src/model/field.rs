@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::custom::Custom;
+
 use super::Resource;
 
 /// The kind of value that a field holds, with its limits.
@@ -20,6 +22,8 @@ pub enum Kind {
     /// An existing date, `YYYY-MM-DD`.
     Date,
     Choice(&'static [&'static str]),
+    /// The shop's own texts by name.
+    Custom,
     /// A moment in UTC, RFC 3339. Only the service sets it.
     Timestamp,
 }
@@ -30,6 +34,12 @@ pub static ID: Field =
 /// The fields after those of every resource.
 pub static CREATED_AT: Field = timestamp("created_at").about("The time of creation.");
 pub static UPDATED_AT: Field = timestamp("updated_at").about("The time of the last change.");
+
+/// The last field of every resource.
+pub const CUSTOM: Field = field("custom", Kind::Custom)
+    .unindexed()
+    .about("The shop's own texts by name, at most 20.")
+    .example("{\"room\": \"2.14\", \"os\": \"Debian 13\"}");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -149,7 +159,7 @@ impl Field {
     }
 
     pub const fn is_nullable(&self) -> bool {
-        !self.required && self.default.is_none()
+        !self.required && self.default.is_none() && !matches!(self.kind, Kind::Custom)
     }
 
     /// Returns whether the search parameter `q` covers the field. It covers text and e-mail fields.
@@ -159,6 +169,7 @@ impl Field {
 
     pub fn default_value(&self) -> Value {
         match (self.default, self.kind) {
+            (None, Kind::Custom) => Value::Custom(Custom::new()),
             (None, _) => Value::Null,
             (Some(word), Kind::Boolean) => Value::Boolean(word == "true"),
             (Some(word), _) => Value::of(word),
@@ -174,9 +185,19 @@ pub enum Value {
     Boolean(bool),
     /// Text of any kind, including dates and choices.
     Text(String),
+    Custom(Custom),
 }
 
 impl Value {
+    /// Returns whether the value is null or has no custom field.
+    pub fn is_absent(&self) -> bool {
+        match self {
+            Value::Null => true,
+            Value::Custom(custom) => custom.is_empty(),
+            _ => false,
+        }
+    }
+
     pub fn of(text: &str) -> Value {
         Value::Text(text.to_owned())
     }

@@ -1,6 +1,6 @@
 //! The resource `hardware`.
 
-use super::field::{boolean, choice, date, integer, text};
+use super::field::{CUSTOM, boolean, choice, date, integer, text};
 use super::{EMPLOYEE, Resource, ResourceKind};
 
 /// A device that the shop looks after.
@@ -64,6 +64,7 @@ pub static HARDWARE: Resource = Resource {
             .unindexed()
             .about("Anything else.")
             .example("\"Docking station on the desk.\""),
+        CUSTOM,
     ],
     natural_keys: &["asset_tag", "serial_number"],
 };

@@ -51,6 +51,8 @@ pub struct ListQuery {
     pub descending: bool,
     /// A record must match all of them.
     pub filters: Vec<(Column, Bound, Value)>,
+    /// Custom fields by name with their values. Null finds records without the custom field.
+    pub custom: Vec<(String, Value)>,
     /// The search words as they were sent. A record must contain all of them.
     pub words: Vec<String>,
     /// The maximum number of records on a page, at least 1.

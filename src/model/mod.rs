@@ -3,6 +3,7 @@
 //! SQL, filters, the OpenAPI document, CSV columns and the documentation page derive from these
 //! declarations.
 
+pub mod custom;
 pub mod customer;
 pub mod email;
 pub mod employee;
@@ -15,6 +16,7 @@ pub mod list_query;
 pub mod scope;
 pub mod validation;
 
+pub use custom::Custom;
 pub use customer::CUSTOMER;
 pub use employee::EMPLOYEE;
 pub use field::{CREATED_AT, Field, ID, Kind, UPDATED_AT, Value};

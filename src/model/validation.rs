@@ -49,7 +49,8 @@ impl FieldCode {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    pub field: &'static str,
+    /// The name of the field, or `custom.NAME`.
+    pub field: String,
     pub code: FieldCode,
     /// One sentence that says what was sent and what is expected.
     pub message: String,
@@ -89,8 +90,9 @@ pub fn shorten(text: &str) -> Cow<'_, str> {
 /// Why a value is rejected.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueError {
-    /// The value violates a rule of the field: an error with a field code.
-    Invalid(FieldError),
+    /// The value violates a rule of the field: an error with a field code. An object of custom
+    /// fields can have several.
+    Invalid(Vec<FieldError>),
     /// The value of a text field has another JSON type or contains U+0000: an error `bad_request`,
     /// which has precedence over field codes. The text is its message.
     WrongType(String),
@@ -105,7 +107,10 @@ impl Field {
         }
         let (text, number) = (input.as_str(), input.as_number().map(Number::as_str));
         let (code, value) = match self.kind {
-            Kind::Text { min, max } => return self.check_text(input, min, max),
+            Kind::Text { min, max } => {
+                return check_text(self.name, input, min, max).map(Value::Text);
+            }
+            Kind::Custom => return self.check_custom(input),
             Kind::Email => match text.map(|text| text.chars().count()) {
                 Some(length) if length > MAX_EMAIL => {
                     return Err(self.wrong_length(FieldCode::TooLong, length));
@@ -132,29 +137,29 @@ impl Field {
             }
         };
         let fault = || self.invalid(code, &format!("was {}", describe(input)));
-        value.ok_or_else(|| ValueError::Invalid(fault()))
+        value.ok_or_else(|| ValueError::Invalid(vec![fault()]))
     }
 
     /// Validates `input` for a record that exists: an empty value does not reset a field to its
-    /// default by accident.
+    /// default by accident. Null for `custom` removes all custom fields.
     pub fn check_update(&self, input: &Json) -> Result<Value, ValueError> {
-        if is_empty(input) && self.default.is_some() {
-            Err(self.empty(input))
-        } else {
-            self.check(input)
+        match self.kind {
+            _ if is_empty(input) && self.default.is_some() => Err(self.empty(input)),
+            Kind::Custom if is_empty(input) => Ok(Value::Null),
+            _ => self.check(input),
         }
     }
 
     /// `fault` follows the field's name.
     fn invalid(&self, code: FieldCode, fault: &str) -> FieldError {
         let message = format!("\"{}\" {fault}; {}.", self.name, self.expectation());
-        FieldError { field: self.name, code, message }
+        FieldError { field: self.name.to_owned(), code, message }
     }
 
     /// The error of an empty value where the field needs one.
     fn empty(&self, input: &Json) -> ValueError {
         let fault = format!("is required and was {}", describe(input));
-        ValueError::Invalid(self.invalid(FieldCode::Required, &fault))
+        ValueError::Invalid(vec![self.invalid(FieldCode::Required, &fault)])
     }
 
     /// Returns the error of a required field that a POST does not contain.
@@ -163,18 +168,15 @@ impl Field {
     }
 
     fn wrong_length(&self, code: FieldCode, length: usize) -> ValueError {
-        ValueError::Invalid(self.invalid(code, &format!("has the length {length}")))
+        ValueError::Invalid(vec![self.invalid(code, &format!("has the length {length}"))])
     }
 
     /// Returns an instruction such as `send true, false, 1 or 0`, the second half of every message
     /// about a value.
     pub fn expectation(&self) -> String {
         match self.kind {
-            Kind::Text { min: 0, max } => format!("send text of at most {max} characters"),
-            Kind::Text { min, max } if min == max => {
-                format!("send text of exactly {max} characters")
-            }
-            Kind::Text { min, max } => format!("send text of {min} to {max} characters"),
+            Kind::Text { .. } => self.kind.text_expectation(),
+            Kind::Custom => "send an object of texts".to_owned(),
             Kind::Email => format!("send one e-mail address of at most {MAX_EMAIL} characters"),
             Kind::Integer if self.name.ends_with("_cents") => {
                 format!("send a whole number of cents such as {}", self.example)
@@ -188,29 +190,50 @@ impl Field {
             Kind::Timestamp => "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z".to_owned(),
         }
     }
+}
 
-    fn check_text(&self, input: &Json, min: usize, max: usize) -> Result<Value, ValueError> {
-        let Json::String(text) = input else {
-            return Err(ValueError::WrongType(format!(
-                "The field \"{}\" must be a JSON string, but {} was sent; {}.",
-                self.name,
-                describe(input),
-                self.expectation()
-            )));
-        };
-        if text.contains('\0') {
-            return Err(ValueError::WrongType(format!(
-                "The field \"{}\" contains the character U+0000, which text cannot hold. Send the \
-                 text without it.",
-                self.name
-            )));
-        }
-        match text.chars().count() {
-            length if length > max => Err(self.wrong_length(FieldCode::TooLong, length)),
-            length if length < min => Err(self.wrong_length(FieldCode::TooShort, length)),
-            _ => Ok(Value::of(text)),
+impl Kind {
+    /// The expectation of a text.
+    fn text_expectation(self) -> String {
+        match self {
+            Kind::Text { min: 0, max } => format!("send text of at most {max} characters"),
+            Kind::Text { min, max } if min == max => {
+                format!("send text of exactly {max} characters")
+            }
+            Kind::Text { min, max } => format!("send text of {min} to {max} characters"),
+            _ => "send text".to_owned(),
         }
     }
+}
+
+/// Checks the text of the field `name`, which may have `min` to `max` characters.
+pub(super) fn check_text(
+    name: &str,
+    input: &Json,
+    min: usize,
+    max: usize,
+) -> Result<String, ValueError> {
+    let expectation = Kind::Text { min, max }.text_expectation();
+    let Json::String(text) = input else {
+        return Err(ValueError::WrongType(format!(
+            "The field \"{name}\" must be a JSON string, but {} was sent; {expectation}.",
+            describe(input)
+        )));
+    };
+    if text.contains('\0') {
+        return Err(ValueError::WrongType(format!(
+            "The field \"{name}\" contains the character U+0000, which text cannot hold. Send the \
+             text without it."
+        )));
+    }
+    let length = text.chars().count();
+    let code = match length {
+        _ if length > max => FieldCode::TooLong,
+        _ if length < min => FieldCode::TooShort,
+        _ => return Ok(text.clone()),
+    };
+    let message = format!("\"{name}\" has the length {length}; {expectation}.");
+    Err(ValueError::Invalid(vec![FieldError { field: name.to_owned(), code, message }]))
 }
 
 /// Returns whether `text` is an existing calendar date, `YYYY-MM-DD`. The form is checked first

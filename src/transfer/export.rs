@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use super::Format;
-use crate::model::{READ_ONLY, Resource, Value};
+use crate::model::custom::PREFIX;
+use crate::model::{Kind, READ_ONLY, Resource, Value};
 use crate::store::{DatabaseError, Record, TenantFile};
 
 /// Why an export failed.
@@ -45,14 +46,16 @@ fn csv(
 ) -> Result<u64, ExportError> {
     let mut writer = csv::Writer::from_writer(target);
     let [id, timestamps @ ..] = READ_ONLY;
-    let names = resource.fields.iter().map(|field| field.name);
-    writer
-        .write_record([id].into_iter().chain(names).chain(timestamps))
-        .map_err(io::Error::other)?;
+    let names = resource.fields.iter().filter(|field| field.kind != Kind::Custom);
+    let names = [id].into_iter().chain(names.map(|field| field.name));
     let count = file.read(|reading| {
+        let custom = reading.custom_names(resource)?;
+        let columns = custom.iter().map(|name| format!("{PREFIX}{name}"));
+        let header = names.map(str::to_owned).chain(columns).chain(timestamps.map(str::to_owned));
+        writer.write_record(header.collect::<Vec<_>>()).map_err(io::Error::other)?;
         reading.each(resource, |record| {
             written();
-            write_record(&mut writer, record).map_err(ExportError::from)
+            write_record(&mut writer, record, &custom).map_err(ExportError::from)
         })
     })?;
     writer.flush()?;
@@ -61,7 +64,11 @@ fn csv(
 
 /// Writes one record. Text that begins with `=` is not escaped, so that an import restores it
 /// exactly. The manual warns about opening such files in a spreadsheet.
-fn write_record(writer: &mut csv::Writer<impl Write>, record: &Record) -> io::Result<()> {
+fn write_record(
+    writer: &mut csv::Writer<impl Write>,
+    record: &Record,
+    custom_names: &[String],
+) -> io::Result<()> {
     let mut write = |cell: &str| writer.write_field(cell).map_err(io::Error::other);
     write(&record.id.0.to_string())?;
     for value in &record.values {
@@ -70,6 +77,11 @@ fn write_record(writer: &mut csv::Writer<impl Write>, record: &Record) -> io::Re
             Value::Integer(number) => write(&number.to_string())?,
             Value::Boolean(value) => write(if *value { "true" } else { "false" })?,
             Value::Text(text) => write(text)?,
+            Value::Custom(custom) => {
+                for name in custom_names {
+                    write(custom.get(name).map_or("", String::as_str))?;
+                }
+            }
         }
     }
     write(&record.created_at.to_string())?;

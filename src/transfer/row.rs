@@ -6,8 +6,12 @@ use std::mem;
 
 use super::{Position, RowError};
 use crate::http::ErrorCode;
+use crate::model::custom::name_in;
+use crate::model::field::CUSTOM;
 use crate::model::validation::{ValueError, is_empty, is_integer, shorten};
-use crate::model::{Field, ID, Json, JsonObject, Kind, READ_ONLY, RecordId, Resource, Value};
+use crate::model::{
+    Field, FieldError, ID, Json, JsonObject, Kind, READ_ONLY, RecordId, Resource, Value,
+};
 use crate::store::{DatabaseError, Reading, Record};
 use crate::words;
 
@@ -82,7 +86,7 @@ impl Columns {
     /// The errors of the columns `present` in a row: of one that does not exist, and of one that
     /// sets the same field as one before it. A column of a CSV file comes with its index.
     pub(super) fn check<'a>(
-        &self,
+        &'a self,
         position: Position,
         present: impl Iterator<Item = (Option<usize>, &'a str)>,
     ) -> Vec<RowError> {
@@ -114,7 +118,10 @@ impl Columns {
     }
 
     /// The name of the field that a column sets. `None` if there is no such column.
-    fn field_of<'a>(&'a self, name: &str) -> Option<&'a str> {
+    fn field_of<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        if name_in(name).is_some() {
+            return Some(name);
+        }
         let natural_key = self.natural_keys.iter().find(|column| column.name == name);
         let natural_key = natural_key.map(|column| column.field.name);
         natural_key.or_else(|| self.names().find(|known| *known == name))
@@ -211,12 +218,24 @@ impl<'a> RowValidator<'a> {
         };
         let fields = self.columns.resource.fields;
         let mut values = Vec::with_capacity(fields.len());
-        for field in fields {
+        for (index, field) in fields.iter().enumerate() {
             // The error of a value by which no record could be found is reported already.
             if target.is_none() && self.mode.key() == Some(field) {
                 continue;
             }
-            values.extend(self.value(field, cells, is_new)?.map(|value| (field, value)));
+            if let Some(value) = self.value(field, cells, is_new)? {
+                let stored = match &target {
+                    Some(RowTarget::Known(record)) => record.values.get(index),
+                    _ => None,
+                };
+                let stored = stored.cloned().unwrap_or_else(|| field.default_value());
+                match field.changed(&stored, value) {
+                    Ok(value) => values.push((field, value)),
+                    Err(FieldError { field, code, message }) => {
+                        self.reject::<()>(&field, code.as_str(), message);
+                    }
+                }
+            }
         }
         let Some(target) = target.filter(|_| self.errors.is_empty()) else {
             return Ok(Err(mem::take(&mut self.errors)));
@@ -236,8 +255,11 @@ impl<'a> RowValidator<'a> {
 
     fn reject_value<T>(&mut self, field: &Field, error: ValueError) -> Option<T> {
         match error {
-            ValueError::Invalid(error) => {
-                self.reject(error.field, error.code.as_str(), error.message)
+            ValueError::Invalid(errors) => {
+                for FieldError { field, code, message } in errors {
+                    self.reject::<T>(&field, code.as_str(), message);
+                }
+                None
             }
             ValueError::WrongType(message) => self.reject(field.name, "bad_request", message),
         }
@@ -300,7 +322,8 @@ impl<'a> RowValidator<'a> {
         cells: &JsonObject,
         is_new: bool,
     ) -> Result<Option<Value>, DatabaseError> {
-        if let Some(input) = cells.get(field.name) {
+        let custom = if field.kind == Kind::Custom { custom_fields(cells) } else { None };
+        if let Some(input) = custom.as_ref().or_else(|| cells.get(field.name)) {
             let checked = if is_new { field.check(input) } else { field.check_update(input) };
             return match checked {
                 Ok(value) => self.check_reference(field, value),
@@ -314,7 +337,7 @@ impl<'a> RowValidator<'a> {
         }
         Ok(match is_new {
             true if field.required => {
-                self.reject_value(field, ValueError::Invalid(field.missing()))
+                self.reject_value(field, ValueError::Invalid(vec![field.missing()]))
             }
             true => Some(field.default_value()),
             false => None,
@@ -368,6 +391,20 @@ impl<'a> RowValidator<'a> {
         };
         Ok(self.reject(name, code, message))
     }
+}
+
+/// The columns `custom.NAME` as the object `custom`. `None` if there are none.
+fn custom_fields(cells: &JsonObject) -> Option<Json> {
+    let mut columns =
+        cells.iter().filter_map(|(name, cell)| Some((name_in(name)?, cell))).peekable();
+    columns.peek()?;
+    let mut object = match cells.get(CUSTOM.name) {
+        Some(Json::Object(object)) => object.clone(),
+        Some(other) if !is_empty(other) => return Some(other.clone()),
+        _ => JsonObject::new(),
+    };
+    object.extend(columns.map(|(name, cell)| (name.to_owned(), cell.clone())));
+    Some(Json::Object(object))
 }
 
 /// The error code of a reference to a missing record of `target`.

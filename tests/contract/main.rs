@@ -19,6 +19,7 @@ mod batch;
 mod bulk;
 mod changes;
 mod command_line;
+mod custom_fields;
 mod deployments;
 mod errors;
 mod expiry;

@@ -82,7 +82,7 @@ fn value(field: &Field, n: usize) -> Value {
         Kind::Integer => Value::Integer(1),
         Kind::Boolean => Value::Boolean(n.is_multiple_of(2)),
         Kind::Date | Kind::Timestamp => Value::Text("2026-11-20".to_owned()),
-        Kind::Choice(_) => field.default_value(),
+        Kind::Choice(_) | Kind::Custom => field.default_value(),
     }
 }
 

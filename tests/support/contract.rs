@@ -90,7 +90,7 @@ impl Resource {
     /// The members of a record in a response, `id` first, without `etag`.
     pub(crate) fn members(&self) -> Vec<&'static str> {
         let own = self.fields.iter().map(|field| field.name);
-        std::iter::once("id").chain(own).chain(["created_at", "updated_at"]).collect()
+        std::iter::once("id").chain(own).chain(["custom", "created_at", "updated_at"]).collect()
     }
 
     /// The field that refers to records of `other`.
@@ -293,6 +293,8 @@ pub(crate) fn check_record(resource: &Resource, record: &Value) {
     for name in ["created_at", "updated_at"] {
         assert!(record[name].as_str().is_some_and(is_timestamp), "{name} of {record}");
     }
+    let custom = record["custom"].as_object().unwrap_or_else(|| panic!("no object: {record}"));
+    assert!(custom.values().all(Value::is_string), "{record}");
     for field in resource.fields {
         let value = &record[field.name];
         let never_null = field.required || field.default != "null";

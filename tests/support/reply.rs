@@ -390,13 +390,16 @@ impl Reply {
         let errors = body["errors"].as_object().unwrap();
         let of_batch = || {
             RESOURCES.iter().find(|resource| {
-                errors.keys().all(|name| resource.members().contains(&name.as_str()))
+                let name = |name: &String| name.split('.').next().unwrap_or_default().to_owned();
+                errors.keys().all(|key| resource.members().contains(&name(key).as_str()))
             })
         };
         let declared =
             resource_at(self.asked.path()).or_else(|| of_batch().copied()).unwrap().members();
-        let order: Vec<&str> =
+        let custom = errors.keys().map(String::as_str).filter(|name| name.starts_with("custom."));
+        let mut order: Vec<&str> =
             declared.into_iter().filter(|name| errors.contains_key(*name)).collect();
+        order.extend(custom);
         assert_eq!(errors.keys().collect::<Vec<_>>(), order, "in the order of section 2: {self}");
         assert_eq!(body["fields"], serde_json::json!(order), "{self}");
         for error in errors.values() {

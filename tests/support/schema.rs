@@ -231,6 +231,14 @@ fn check(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), St
             "minProperties" => {
                 value.as_object().is_none_or(|all| Some(all.len() as u64) >= rule.as_u64())
             }
+            "maxProperties" => {
+                value.as_object().is_none_or(|all| Some(all.len() as u64) <= rule.as_u64())
+            }
+            "propertyNames" => {
+                let pattern = rule["pattern"].as_str().unwrap_or_default();
+                let mut names = value.as_object().into_iter().flatten().map(|(name, _)| name);
+                names.all(|name| matches_pattern(pattern, name))
+            }
             "minLength" => value
                 .as_str()
                 .is_none_or(|text| text.chars().count() as u64 >= rule.as_u64().unwrap_or(0)),
@@ -334,6 +342,7 @@ fn has_format(text: &str, format: &str) -> bool {
 /// Whether a text of a response has one of the document's patterns.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     match pattern {
+        "^[a-z][a-z0-9_]{0,39}$" => tenantdesk::model::custom::is_name(text),
         r"^[^\u0000]*$" => !text.contains('\0'),
         r"^[^\u0000]*[^\u0000\s][^\u0000]*$" => !text.contains('\0') && !text.trim().is_empty(),
         _ => panic!("the tests do not know the pattern {pattern}"),

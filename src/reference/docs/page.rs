@@ -93,6 +93,7 @@ fn words(kind: Kind) -> String {
         Kind::Date => "date".to_owned(),
         Kind::Timestamp => "timestamp".to_owned(),
         Kind::Choice(allowed) => allowed.join(" · "),
+        Kind::Custom => "object of texts".to_owned(),
     }
 }
 

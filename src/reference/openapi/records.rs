@@ -4,7 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{EXAMPLE_ETAG, list, nullable, number, object, schema_ref, text, time};
 use crate::api::list::{EXAMPLE_CURSOR, Filter};
+use crate::model::custom::{MAX_FIELDS, MAX_LENGTH, NAME_PATTERN};
 use crate::model::email::MAX_EMAIL;
+use crate::model::field::CUSTOM;
 use crate::model::{ALL, Bound, CREATED_AT, Field, ID, Kind, READ_ONLY, Resource, UPDATED_AT};
 use crate::words::capitalize;
 
@@ -103,7 +105,10 @@ fn create(resource: &'static Resource) -> Value {
 fn update(resource: &'static Resource) -> Value {
     let about = "The fields to change, at least one. The others keep their values.";
     let property = |field: &Field| (field.name.to_owned(), property(resource, field));
-    let properties: Map<_, _> = resource.fields.iter().map(property).collect();
+    let mut properties: Map<_, _> = resource.fields.iter().map(property).collect();
+    // An empty value removes a custom field, and null removes all of them.
+    properties[CUSTOM.name]["type"] = json!(["object", "null"]);
+    properties[CUSTOM.name]["additionalProperties"]["type"] = json!(["string", "null"]);
     json!({ "type": "object", "description": about, "minProperties": 1, "properties": properties })
 }
 
@@ -114,7 +119,7 @@ fn property(resource: &Resource, field: &Field) -> Value {
     if field.required && matches!(field.kind, Kind::Text { .. }) {
         schema["pattern"] = json!(FILLED_TEXT);
     }
-    if !field.required && field.default.is_none() {
+    if field.is_nullable() {
         schema = nullable(schema);
     }
     schema["description"] = json!(field.about);
@@ -139,6 +144,10 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
         Kind::Date => json!({ "type": "string", "format": "date" }),
         Kind::Timestamp => json!({ "type": "string", "format": "date-time" }),
         Kind::Choice(_) => schema_ref(&choice_name(resource, field)),
+        Kind::Custom => json!({ "type": "object", "maxProperties": MAX_FIELDS,
+            "propertyNames": { "pattern": NAME_PATTERN },
+            "additionalProperties": { "type": "string", "minLength": 1, "maxLength": MAX_LENGTH,
+                "pattern": FILLED_TEXT } }),
     }
 }
 

@@ -9,6 +9,7 @@ use jiff::civil::Date;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
+use crate::model::custom::parse_text;
 use crate::model::{ALL, Resource, Scope, TenantId};
 use crate::password;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
@@ -185,6 +186,8 @@ fn out_of_range(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<Str
             }
             // All values of a record, as JSON.
             "before" => format!("octet_length(before) > {}", 16 * LONGEST_TEXT),
+            // 20 values of 500 characters, each of which JSON escapes in 6 bytes at most.
+            "custom" => format!("octet_length(custom) > {}", 4 * LONGEST_TEXT),
             _ if is_shown && column != "search" => {
                 format!("octet_length({column}) > {LONGEST_TEXT}")
             }
@@ -208,7 +211,19 @@ fn strange_rows(connection: &Connection, schema: &Schema) -> rusqlite::Result<Ve
          UNION ALL SELECT 'changes has a name with control characters' FROM changes
          WHERE by_name GLOB '{control}' OR by_prefix GLOB '{control}'"
     );
-    texts(connection, &sql)
+    let mut found = texts(connection, &sql)?;
+    for Resource { plural: table, .. } in ALL {
+        let sql = format!("SELECT custom FROM {table} WHERE custom <> '{{}}'");
+        let mut customs = connection.prepare(&sql)?;
+        let mut rows = customs.query([])?;
+        while let Some(row) = rows.next()? {
+            if parse_text(row.get_ref(0)?.as_str()?).is_none() {
+                found.push(format!("{table} has custom fields that the program does not make"));
+                break;
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Tenants, keys and events.

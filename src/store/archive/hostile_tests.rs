@@ -128,6 +128,8 @@ fn texts_pages_and_ids_are_refused_that_the_program_does_not_make() {
     }
     let sql = "UPDATE changes SET by_name = printf('%.*c', 20001, 'x')";
     assert_sql_refused(ONE, sql, "changes.by_name is out of range");
+    let sql = "UPDATE customers SET custom = '{\"a\":\"1\"},\"x\":{}'";
+    assert_sql_refused(ONE, sql, "customers has custom fields that the program does not make");
     let sql = "PRAGMA journal_mode = DELETE; PRAGMA page_size = 65536; VACUUM";
     assert_sql_refused(ONE, sql, "a page has another size");
     let sql = "UPDATE tenants SET id = 0; UPDATE keys SET tenant_id = 0;

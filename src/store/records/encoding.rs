@@ -7,6 +7,7 @@ use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
 
 use super::Record;
 use crate::json_writer::JsonWriter;
+use crate::model::custom::{parse_text, to_text};
 use crate::model::{ALL, Inclusion, Kind, RecordId, Resource, Value, Version};
 
 /// What is long of one resource's statements and JSON, built once from declared names.
@@ -19,8 +20,8 @@ pub(super) struct Statements {
     pub(super) insert: String,
     /// The columns of `one`, qualified with the table alias `r`.
     pub(super) columns: String,
-    /// The members of a record in JSON: the name of each column, and whether it is a boolean.
-    members: Vec<(&'static str, bool)>,
+    /// The members of a record in JSON: the name and kind of each column.
+    members: Vec<(&'static str, Kind)>,
 }
 
 static OF_EACH: LazyLock<[Statements; ALL.len()]> = LazyLock::new(|| ALL.map(Statements::new));
@@ -33,8 +34,7 @@ impl Statements {
     fn new(resource: &Resource) -> Statements {
         let table = resource.plural;
         let fields: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
-        let is_boolean =
-            |name: &str| resource.field(name).is_some_and(|field| field.kind == Kind::Boolean);
+        let kind = |name: &str| resource.field(name).map_or(Kind::Timestamp, |field| field.kind);
         let record = qualified(resource, "r");
         Statements {
             one: format!("SELECT {record} FROM {table} AS r WHERE r.id = ?"),
@@ -44,7 +44,7 @@ impl Statements {
                 fields.join(", "),
                 "?, ".repeat(fields.len())
             ),
-            members: columns(resource).map(|name| (name, is_boolean(name))).collect(),
+            members: columns(resource).map(|name| (name, kind(name))).collect(),
             columns: record,
         }
     }
@@ -79,16 +79,13 @@ pub(super) fn including(resource: &Resource, include: &[&Inclusion], rows: &str)
 
 impl ToSql for Value {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(value_ref(self)))
-    }
-}
-
-fn value_ref(value: &Value) -> ValueRef<'_> {
-    match value {
-        Value::Null => ValueRef::Null,
-        Value::Integer(number) => ValueRef::Integer(*number),
-        Value::Boolean(truth) => ValueRef::Integer((*truth).into()),
-        Value::Text(text) => ValueRef::Text(text.as_bytes()),
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Null => ValueRef::Null,
+            Value::Integer(number) => ValueRef::Integer(*number),
+            Value::Boolean(truth) => ValueRef::Integer((*truth).into()),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Custom(custom) => return Ok(ToSqlOutput::from(to_text(custom))),
+        }))
     }
 }
 
@@ -96,8 +93,7 @@ fn value_ref(value: &Value) -> ValueRef<'_> {
 pub(super) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Result<Record> {
     let last = resource.fields.len();
     let fields = resource.fields.iter().enumerate();
-    let values =
-        fields.map(|(at, field)| read_value(row.get_ref(at + 1)?, field.kind == Kind::Boolean));
+    let values = fields.map(|(at, field)| read_value(row.get_ref(at + 1)?, field.kind));
     Ok(Record {
         id: RecordId(row.get(0)?),
         values: values.collect::<rusqlite::Result<_>>()?,
@@ -108,11 +104,15 @@ pub(super) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Resul
 }
 
 /// Reads one value as it is stored.
-pub(super) fn read_value(stored: ValueRef<'_>, is_boolean: bool) -> rusqlite::Result<Value> {
+pub(super) fn read_value(stored: ValueRef<'_>, kind: Kind) -> rusqlite::Result<Value> {
     Ok(match stored {
         ValueRef::Null => Value::Null,
-        ValueRef::Integer(number) if is_boolean => Value::Boolean(number != 0),
+        ValueRef::Integer(number) if kind == Kind::Boolean => Value::Boolean(number != 0),
         ValueRef::Integer(number) => Value::Integer(number),
+        text if kind == Kind::Custom => match parse_text(text.as_str()?) {
+            Some(custom) => Value::Custom(custom),
+            None => return Err(damaged_text(std::fmt::Error)),
+        },
         other => Value::Text(other.as_str()?.to_owned()),
     })
 }
@@ -131,12 +131,12 @@ impl Record {
     fn write(&self, resource: &Resource, version: Option<Version>) -> Vec<u8> {
         let mut json = JsonWriter::with_capacity(512);
         let timestamps = [self.created_at, self.updated_at].map(|at| at.to_string());
-        let timestamps = timestamps.iter().map(|text| ValueRef::Text(text.as_bytes()));
-        let fields = self.values.iter().map(value_ref);
-        let values = [ValueRef::Integer(self.id.0)].into_iter().chain(fields).chain(timestamps);
+        let timestamps = timestamps.iter().map(ToSql::to_sql);
+        let fields = self.values.iter().map(ToSql::to_sql);
+        let values = [self.id.0.to_sql()].into_iter().chain(fields).chain(timestamps);
         json.begin_object();
         // Text in memory is UTF-8.
-        let _ = write_members(&mut json, resource, values.map(Ok));
+        let _ = write_members(&mut json, resource, values);
         version.inspect(|version| json.member("etag", &version.etag()));
         json.end_object();
         json.take()
@@ -151,7 +151,7 @@ pub(super) fn write_row(
     include: &[&Inclusion],
     row: &Row<'_>,
 ) -> rusqlite::Result<()> {
-    let from = |first| (first..).map(|at| row.get_ref(at));
+    let from = |first| (first..).map(|at| Ok(ToSqlOutput::Borrowed(row.get_ref(at)?)));
     json.begin_object();
     write_members(json, resource, from(0))?;
     let version = |first, resource: &Resource| row.get(first + resource.fields.len() + 3);
@@ -176,11 +176,20 @@ pub(super) fn write_row(
 fn write_members<'v>(
     json: &mut JsonWriter,
     resource: &Resource,
-    values: impl Iterator<Item = rusqlite::Result<ValueRef<'v>>>,
+    values: impl Iterator<Item = rusqlite::Result<ToSqlOutput<'v>>>,
 ) -> rusqlite::Result<()> {
-    for ((name, is_boolean), value) in Statements::of(resource).members.iter().zip(values) {
+    for ((name, kind), value) in Statements::of(resource).members.iter().zip(values) {
         json.name(name);
-        write_value(json, value?, *is_boolean)?;
+        let value = value?;
+        let value = match &value {
+            ToSqlOutput::Borrowed(value) => *value,
+            ToSqlOutput::Owned(value) => value.into(),
+            _ => ValueRef::Null,
+        };
+        match value {
+            ValueRef::Text(text) if *kind == Kind::Custom => json.raw(text),
+            value => write_value(json, value, *kind == Kind::Boolean)?,
+        }
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::Reading;
 use super::encoding::{Statements, including, read_value, write_row};
 use super::search::{fold, match_expression};
 use crate::json_writer::JsonWriter;
-use crate::model::{Bound, Column, ID, KeysetPosition, Kind, ListQuery, RecordId, Value};
+use crate::model::{Bound, Column, ID, KeysetPosition, ListQuery, RecordId, Value};
 use crate::store::error::DatabaseError;
 
 /// As many records are found along a filter and then sorted. More are read in the list's order,
@@ -61,7 +61,7 @@ impl Reading<'_> {
                 taken += 1;
                 if taken == list.limit {
                     let value = row.get_ref(list.sort.name)?;
-                    let value = read_value(value, list.sort.kind == Kind::Boolean)?;
+                    let value = read_value(value, list.sort.kind)?;
                     last = Some(KeysetPosition { value, id: RecordId(row.get("id")?) });
                 }
             }
@@ -156,6 +156,9 @@ impl<'a> PageQuery<'a> {
         }
         for (column, bound, value) in &list.filters {
             query.filter(*column, *bound, value);
+        }
+        for (name, value) in &list.custom {
+            query.add(custom_comparison(name, value));
         }
         for word in &search.words {
             query.add(("contains(r.search, ?)".to_owned(), vec![Value::Text(word.clone())]));
@@ -280,6 +283,19 @@ impl<'a> PageQuery<'a> {
 /// Whether the index of a filter's column has the rows that pass in the order of the list.
 fn has_order_of_ids(list: &ListQuery, column: Column, bound: Bound) -> bool {
     *list.sort == ID && column.behind.is_none() && bound == Bound::Equal
+}
+
+/// A filter by a custom field searches the JSON text, which [`custom::to_text`] writes. A quotation
+/// mark in a value is escaped, so `"room":"2.14"` stands nowhere else.
+///
+/// [`custom::to_text`]: crate::model::custom::to_text
+fn custom_comparison(name: &str, value: &Value) -> Condition {
+    let (negation, value) = match value {
+        Value::Null => ("NOT ", String::new()),
+        value => ("", serde_json::json!(value).to_string()),
+    };
+    let member = Value::Text(format!("\"{name}\":{value}"));
+    (format!("{negation}contains(r.custom, ?)"), vec![member])
 }
 
 fn comparison(operand: &str, bound: Bound, value: &Value) -> Condition {

@@ -161,6 +161,18 @@ impl<'a> Reading<'a> {
         Ok(count)
     }
 
+    /// The names of custom fields in use, in alphabetical order.
+    pub fn custom_names(&self, resource: &Resource) -> Result<Vec<String>, DatabaseError> {
+        let sql = format!(
+            "SELECT DISTINCT key FROM {} AS r, json_each(r.custom) WHERE r.custom <> '{{}}'
+             ORDER BY key",
+            resource.plural
+        );
+        let mut statement = self.connection.prepare(&sql)?;
+        let names = statement.query_map([], |row| row.get(0))?;
+        Ok(names.collect::<rusqlite::Result<_>>()?)
+    }
+
     /// The number of records.
     pub fn count(&self, resource: &Resource) -> Result<i64, DatabaseError> {
         let sql = format!("SELECT count(*) FROM {}", resource.plural);

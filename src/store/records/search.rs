@@ -21,10 +21,15 @@ pub fn fold(text: &str) -> String {
 /// stays within one.
 pub(super) fn search_text(resource: &Resource, values: &[Value]) -> String {
     let mut text = String::new();
-    for (_, value) in resource.fields.iter().zip(values).filter(|(field, _)| field.is_searched()) {
-        if let Value::Text(value) = value {
-            text.push_str(&fold(value));
-            text.push('\n');
+    let mut add = |value: &str| {
+        text.push_str(&fold(value));
+        text.push('\n');
+    };
+    for (field, value) in resource.fields.iter().zip(values) {
+        match value {
+            Value::Text(value) if field.is_searched() => add(value),
+            Value::Custom(custom) => custom.values().for_each(|value| add(value)),
+            _ => (),
         }
     }
     text

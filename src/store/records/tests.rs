@@ -48,7 +48,7 @@ fn declared(resource: &Resource) -> BTreeSet<Description> {
             _ => "TEXT",
         };
         let target = field.references.map(|target| target.plural.to_owned());
-        let is_never_null = field.required || field.default.is_some();
+        let is_never_null = field.required || field.default.is_some() || field.kind == Kind::Custom;
         (field.name.to_owned(), kind.to_owned(), is_never_null, target)
     };
     let plain = |name: &str, kind: &str, is_never_null| {
@@ -58,7 +58,6 @@ fn declared(resource: &Resource) -> BTreeSet<Description> {
         plain("id", "INTEGER", false),
         plain("created_at", "TEXT", true),
         plain("updated_at", "TEXT", true),
-        plain("custom", "TEXT", true),
         plain("search", "TEXT", true),
         plain("version", "INTEGER", false),
     ];

@@ -69,7 +69,7 @@ impl<'a> Writing<'a> {
         let id = RecordId(self.connection().last_insert_rowid());
         let record = Record { id, values, created_at: now, updated_at: now, version };
         let filled = resource.fields.iter().zip(&record.values);
-        let filled = filled.filter(|(_, value)| **value != Value::Null);
+        let filled = filled.filter(|(_, value)| !value.is_absent());
         let fields = filled.map(|(field, _)| field.name).collect();
         let entry = Entry { action: "created", fields, before: None };
         self.log(resource, &record, &entry, context)?;
