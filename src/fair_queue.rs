@@ -100,7 +100,7 @@ mod tests {
 
     fn drained(mut queue: FairQueue<u32>) -> Vec<u32> {
         let items = std::iter::from_fn(|| queue.pop()).collect();
-        assert!(queue.is_empty() && queue.len() == 0);
+        assert_eq!(queue.len(), 0);
         items
     }
 

@@ -104,7 +104,7 @@ struct Exchange {
 }
 
 struct Jobs {
-    scheduler: Scheduler<Job>,
+    scheduler: Scheduler<Box<Job>>,
     /// The workers that wait for a request.
     receiving: usize,
     is_stopping: bool,
@@ -112,7 +112,7 @@ struct Jobs {
 
 /// What a worker does next.
 enum Task {
-    Run(Lane, Job),
+    Run(Lane, Box<Job>),
     Receive,
 }
 
@@ -269,8 +269,8 @@ impl Shared {
         }
     }
 
-    fn run(&self, job: Job) {
-        let Job { request, responder, run, .. } = job;
+    fn run(&self, job: Box<Job>) {
+        let Job { request, responder, run, .. } = *job;
         // The client may have disconnected while the job waited.
         if responder.is_wanted() {
             self.metrics.busy_workers.inc();
@@ -280,7 +280,7 @@ impl Shared {
     }
 
     /// Ends a [`Task::Receive`]. Returns the job that is rejected if too many wait.
-    fn add(&self, job: Option<Job>) -> Option<Job> {
+    fn add(&self, job: Option<Box<Job>>) -> Option<Box<Job>> {
         let mut jobs = self.jobs.lock();
         jobs.receiving -= 1;
         let job = job?;
@@ -288,7 +288,7 @@ impl Shared {
     }
 
     /// Waits for a request from tiny_http. Returns its job, unless the request is answered already.
-    fn receive(&self) -> Option<Job> {
+    fn receive(&self) -> Option<Box<Job>> {
         let received = match self.server.recv() {
             Ok(received) => received,
             Err(error) => {
@@ -303,7 +303,7 @@ impl Shared {
         // Dropped unused, the writer writes nothing. The request itself would write a 500.
         drop(received.into_writer());
         let Exchange { request, responder } = *exchange?;
-        self.guard(Some(request.id), || (self.handler)(request, responder)).flatten()
+        self.guard(Some(request.id), || (self.handler)(request, responder))?.map(Box::new)
     }
 
     /// The exchange that `received` names. `None` for the watchdog's request.

@@ -60,7 +60,8 @@ fn a_request_whose_client_disconnected_has_a_line_with_the_status_499() {
         until("the log has its line", || {
             let log = fixture.server.log();
             let line = log.lines().find(|line| line.contains(&id) && line.contains("duration"))?;
-            Some(assert!(line.contains("499"), "{line}"))
+            assert!(line.contains("499"), "{line}");
+            Some(())
         });
     }
 }
