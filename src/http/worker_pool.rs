@@ -113,7 +113,17 @@ struct Jobs {
 /// What a worker does next.
 enum Task {
     Run(Lane, Box<Job>),
+    /// Too many jobs wait, so this one gets its rejection.
+    Reject(Box<Job>),
     Receive,
+}
+
+/// What a worker has just done.
+enum Done {
+    Nothing,
+    Ran(Lane),
+    /// `None` if the request was answered at once.
+    Received(Option<Box<Job>>),
 }
 
 impl WorkerPool {
@@ -228,29 +238,40 @@ fn head(method: &str, path: &str, query: Option<&str>, number: u64) -> String {
 
 impl Shared {
     fn work(&self) {
-        while let Some(task) = self.next_task() {
-            match task {
+        let mut done = Done::Nothing;
+        while let Some(task) = self.next_task(done) {
+            done = match task {
                 Task::Run(lane, job) => {
-                    self.run(job);
-                    self.jobs.lock().scheduler.finish(lane);
+                    self.run(*job);
+                    Done::Ran(lane)
                 }
-                Task::Receive => {
-                    let job = self.receive();
-                    if let Some(rejected) = self.add(job) {
-                        rejected.responder.send((rejected.rejection)());
-                    }
+                Task::Reject(job) => {
+                    job.responder.send((job.rejection)());
+                    Done::Nothing
                 }
-            }
+                Task::Receive => Done::Received(self.receive()),
+            };
         }
     }
 
     /// Waits until there is something to do. Returns `None` if the pool stops.
     ///
     /// A job that may run never waits for a worker that sleeps. A job becomes one that may run when
-    /// a worker adds it, or when a worker finishes another job. That worker comes here next and
-    /// takes it.
-    fn next_task(&self) -> Option<Task> {
+    /// a worker has received it, or has run another job. That worker comes here and takes it.
+    fn next_task(&self, done: Done) -> Option<Task> {
         let mut jobs = self.jobs.lock();
+        match done {
+            Done::Nothing => {}
+            Done::Ran(lane) => jobs.scheduler.finish(lane),
+            Done::Received(job) => {
+                jobs.receiving -= 1;
+                if let Some(job) = job
+                    && let Some(rejected) = jobs.scheduler.add(job.lane, job.request.client, job)
+                {
+                    return Some(Task::Reject(rejected));
+                }
+            }
+        }
         loop {
             if jobs.is_stopping {
                 return None;
@@ -269,22 +290,14 @@ impl Shared {
         }
     }
 
-    fn run(&self, job: Box<Job>) {
-        let Job { request, responder, run, .. } = *job;
+    fn run(&self, job: Job) {
+        let Job { request, responder, run, .. } = job;
         // The client may have disconnected while the job waited.
         if responder.is_wanted() {
             self.metrics.busy_workers.inc();
             self.guard(Some(request.id), || run(request, responder));
             self.metrics.busy_workers.dec();
         }
-    }
-
-    /// Ends a [`Task::Receive`]. Returns the job that is rejected if too many wait.
-    fn add(&self, job: Option<Box<Job>>) -> Option<Box<Job>> {
-        let mut jobs = self.jobs.lock();
-        jobs.receiving -= 1;
-        let job = job?;
-        jobs.scheduler.add(job.lane, job.request.client, job)
     }
 
     /// Waits for a request from tiny_http. Returns its job, unless the request is answered already.
