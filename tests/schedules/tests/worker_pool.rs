@@ -21,7 +21,7 @@ use shuttle::sync::{Arc, mpsc};
 use shuttle::thread;
 
 /// A tenant runs one job at a time.
-const WORKERS: usize = 4;
+const WORKERS: usize = 3;
 
 const ANSWERED: u16 = 200;
 const FAILED: u16 = 500;
