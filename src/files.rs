@@ -35,7 +35,10 @@ pub(crate) fn create_private_directories(path: &Path) -> io::Result<()> {
     let named = path.ancestors().filter(|directory| !directory.as_os_str().is_empty());
     let missing: Vec<&Path> = named.take_while(|directory| !directory.exists()).collect();
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    missing.into_iter().try_for_each(sync_parent)
+    missing.iter().copied().try_for_each(sync_parent).inspect_err(|_| {
+        // The next process would take a directory that is there for durable.
+        missing.iter().for_each(|directory| _ = fs::remove_dir(directory));
+    })
 }
 
 /// Opens a directory. A symbolic link is an error, because it may lead elsewhere.

@@ -43,7 +43,7 @@ fn assert_refused(prepare: impl FnOnce(&Path)) {
     let other = DataDir::new(false);
     let backups = backups.to_str().unwrap();
     restore(&other, &[backups]);
-    assert!(!other.data().exists());
+    assert!(!other.registry_file().exists());
     restore(&data_dir, &[backups, "acme", "--force"]);
     restore(&data_dir, &[backups, "acme", "--as", "evil"]);
     let tenants = data_dir.cli(&["--json", "tenant", "list"]).done().json();
