@@ -6,6 +6,7 @@
 #     $desk = Connect-Desk https://desk.example tdk_...
 #     $shop = New-DeskRecord $desk customers @{ name = 'Shop'; city = 'Berlin' }
 #     Set-DeskRecord $desk customers $shop.id @{ status = 'inactive' }
+#     New-DeskRecord $desk hardware @{ serial_number = 'PF-3X9Q7'; name = 'Laptop' } -UpdateBy serial_number
 #     Get-DeskRecord $desk customers -Query @{ status = 'inactive'; sort = '-created_at' } | ForEach-Object name
 #     Set-DeskRecord $desk customers $shop.id @{ city = 'Bremen' } -IfMatch $shop.ETag
 #     try { Get-DeskRecord $desk customers 99 } catch { $_.TargetObject.Code }
@@ -50,7 +51,7 @@ function Connect-Desk {
 .SYNOPSIS
 The record with this Id, or every record that matches Query, page by page.
 .DESCRIPTION
-The version of a record that was read by its Id is in its property ETag.
+The version of a record is in its property etag.
 #>
 function Get-DeskRecord {
     param(
@@ -77,16 +78,20 @@ function Get-DeskRecord {
 
 <#
 .SYNOPSIS
-Creates a record with these Fields, and returns it.
+Creates a record with these Fields, and returns it. With UpdateBy, changes the record that has the
+same value in that field, if there is one.
 #>
 function New-DeskRecord {
     param(
         [Parameter(Mandatory)] $Desk,
         [Parameter(Mandatory)] [ValidateSet('customers', 'employees', 'hardware')]
         [string] $Resource,
-        [Parameter(Mandatory)] [System.Collections.IDictionary] $Fields
+        [Parameter(Mandatory)] [System.Collections.IDictionary] $Fields,
+        [string] $UpdateBy
     )
-    Invoke-Desk $Desk POST "/$Resource.php" -Body $Fields
+    $query = @{}
+    if ($UpdateBy) { $query['update_by'] = $UpdateBy }
+    Invoke-Desk $Desk POST "/$Resource.php" -Query $query -Body $Fields
 }
 
 <#
@@ -151,6 +156,8 @@ function Invoke-Desk {
         }
         if ($IfMatch) { [void] $headers.TryAddWithoutValidation('If-Match', $IfMatch) }
         if ($null -ne $Body) {
+            # A misspelt field is an error.
+            [void] $headers.TryAddWithoutValidation('Prefer', 'handling=strict')
             # Invoke-RestMethod of 5.1 would send ISO-8859-1. A batch has 4 levels; the default of
             # 5.1 is 2.
             $json = ConvertTo-Json -InputObject $Body -Depth 20 -Compress
@@ -165,7 +172,7 @@ function Invoke-Desk {
             Start-Sleep -Seconds 1
             continue
         }
-        if ($answer.IsSuccessStatusCode) { return ConvertFrom-DeskAnswer $answer $text }
+        if ($answer.IsSuccessStatusCode) { return ConvertFrom-DeskAnswer $text }
         $status = [int] $answer.StatusCode
         if ($status -notin 429, 502, 503, 504 -or $triesLeft -le 0) {
             throw (New-DeskError $answer $text)
@@ -192,14 +199,8 @@ function ConvertTo-DeskQuery([System.Collections.IDictionary] $Query) {
     if ($pairs) { '?' + ($pairs -join '&') } else { '' }
 }
 
-function ConvertFrom-DeskAnswer($Answer, [string] $Text) {
-    if (-not $Text) { return }
-    $document = ConvertFrom-Json -InputObject $Text
-    $etag = $Answer.Headers.ETag
-    if ($etag) {
-        Add-Member -InputObject $document -NotePropertyName ETag -NotePropertyValue $etag.ToString()
-    }
-    $document
+function ConvertFrom-DeskAnswer([string] $Text) {
+    if ($Text) { ConvertFrom-Json -InputObject $Text }
 }
 
 function New-DeskError($Answer, [string] $Text) {

@@ -5,6 +5,7 @@
 //     const desk = new Desk("https://desk.example", "tdk_…");
 //     const shop = await desk.create("customers", { name: "Shop", city: "Berlin" });
 //     await desk.update("customers", shop.id, { status: "inactive" });
+//     await desk.createOrUpdate("hardware", "serial_number", { serial_number: "PF-3X9Q7", name: "Eva's laptop" });
 //     for await (const customer of desk.all("customers", { status: "inactive", sort: "-created_at" })) {
 //       console.log(customer.name);
 //     }
@@ -38,7 +39,12 @@ export class Desk {
     return this.#call("POST", resource, {}, fields);
   }
 
-  /** The record. Its property `etag`, which JSON leaves out, is its version. */
+  /** Creates the record, or changes the one that has the same value in the field `by`, in one request. */
+  createOrUpdate(resource, by, fields) {
+    return this.#call("POST", resource, { update_by: by }, fields);
+  }
+
+  /** The record. Its member `etag` is its version. */
   get(resource, id) {
     return this.#call("GET", resource, { id });
   }
@@ -102,7 +108,8 @@ export class Desk {
     const query = new URLSearchParams(parameters).toString();
     const address = `${this.url}/${resource}.php${query && `?${query}`}`;
     const headers = { Authorization: `Bearer ${this.key}` };
-    if (body !== undefined) headers["Content-Type"] = "application/json";
+    // A misspelt field is an error.
+    if (body !== undefined) Object.assign(headers, { "Content-Type": "application/json", Prefer: "handling=strict" });
     // The same for every try, so that the change takes effect once.
     if (method !== "GET") headers["Idempotency-Key"] = randomUUID();
     if (ifMatch !== undefined) headers["If-Match"] = ifMatch;
@@ -117,14 +124,12 @@ export class Desk {
         await sleep(1);
         continue;
       }
-      if (answer.ok) return text ? tagged(JSON.parse(text), answer.headers.get("ETag")) : null;
+      if (answer.ok) return text ? JSON.parse(text) : null;
       if (![429, 502, 503, 504].includes(answer.status) || triesLeft <= 0) throw failure(answer, text);
       await sleep(Number(answer.headers.get("Retry-After") ?? 1));
     }
   }
 }
-
-const tagged = (record, etag) => Object.defineProperty(record, "etag", { value: etag });
 
 function failure(answer, text) {
   const requestId = answer.headers.get("X-Request-Id");

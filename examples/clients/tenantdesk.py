@@ -5,6 +5,7 @@
     desk = Desk("https://desk.example", "tdk_…")
     shop = desk.create("customers", name="Shop", city="Berlin")
     desk.update("customers", shop["id"], status="inactive")
+    desk.create_or_update("hardware", "serial_number", serial_number="PF-3X9Q7", name="Eva's laptop")
     for customer in desk.all("customers", status="inactive", sort="-created_at"):
         print(customer["name"])
     desk.change("customers", shop["id"], lambda record: {"notes": (record["notes"] or "") + "Called."})
@@ -31,14 +32,6 @@ class DeskError(Exception):
         self.fields, self.request_id, self.operation = fields or {}, request_id, operation
 
 
-class Record(dict):
-    """A record, with its version in `etag`."""
-
-    def __init__(self, values, etag):
-        super().__init__(values)
-        self.etag = etag
-
-
 class Desk:
     """One tenant's records. A request is sent at most `tries` times; a change takes effect once."""
 
@@ -47,6 +40,10 @@ class Desk:
 
     def create(self, resource, **fields):
         return self._call("POST", resource, body=fields)
+
+    def create_or_update(self, resource, by, **fields):
+        """Creates the record, or changes the one that has the same value in the field `by`, in one request."""
+        return self._call("POST", resource, {"update_by": by}, fields)
 
     def get(self, resource, id):
         return self._call("GET", resource, {"id": id})
@@ -63,7 +60,7 @@ class Desk:
         for tries_left in reversed(range(tries)):
             record = self.get(resource, id)
             try:
-                return self.update(resource, id, if_match=record.etag, **edit(record))
+                return self.update(resource, id, if_match=record["etag"], **edit(record))
             except DeskError as error:
                 if error.status != 412 or not tries_left:
                     raise
@@ -104,6 +101,8 @@ class Desk:
         data = None
         if body is not None:
             headers["Content-Type"], data = "application/json", json.dumps(body).encode()
+            # A misspelt field is an error.
+            headers["Prefer"] = "handling=strict"
         if method != "GET":
             # The same for every try, so that the change takes effect once.
             headers["Idempotency-Key"] = str(uuid.uuid4())
@@ -114,7 +113,7 @@ class Desk:
             try:
                 with urllib.request.urlopen(request, timeout=self.timeout) as answer:
                     text = answer.read()
-                    return Record(json.loads(text), answer.headers.get("ETag")) if text else None
+                    return json.loads(text) if text else None
             except urllib.error.HTTPError as answer:
                 if answer.code not in (429, 502, 503, 504) or not tries_left:
                     raise _error(answer) from None

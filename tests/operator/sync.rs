@@ -37,12 +37,13 @@ fn the_sync_creates_changes_and_deactivates_and_leaves_the_rest_alone() {
     let api = server.with_key(&server.tenant("shop").key(ALL).key);
     let customer =
         api.create("/customers.php", json!({"name": "Müller", "customer_number": "C-1001"}));
-    let known = |email: &str| {
-        let body = json!({"customer_id": customer, "email": email, "notes": "by hand"});
+    let known = |number: &str, email: &str| {
+        let body = json!({"customer_id": customer, "employee_number": number, "email": email,
+            "notes": "by hand"});
         api.create("/employees.php", body)
     };
-    known("eva.brandt@mueller.example");
-    known("nobody.knows@mueller.example");
+    known("E-0001", "eva.meier@mueller.example");
+    known("E-0099", "nobody.knows@mueller.example");
     let export = read_to_string(example("sync/employees.csv")).unwrap();
 
     assert_eq!(counts(&sync(&server, &export).done()), [3, 1, 0]);
@@ -67,6 +68,23 @@ fn an_export_that_names_somebody_twice_changes_nothing() {
     let export = read_to_string(example("sync/employees.csv")).unwrap();
     let twice = export.clone() + export.lines().last().unwrap() + "\n";
     let refused = sync(&server, &twice).ends_with(1);
-    assert!(refused.stderr.contains("line 6: email: ambiguous_record"), "{refused:?}");
+    assert!(refused.stderr.contains("line 6: employee_number: ambiguous_record"), "{refused:?}");
     assert_eq!(api.total("/employees.php"), 0);
+}
+
+#[test]
+fn of_a_thousand_people_those_who_marry_and_move_are_changed_and_nobody_is_created() {
+    let server = TestServer::start();
+    let api = server.with_key(&server.tenant("shop").key(ALL).key);
+    api.create("/customers.php", json!({"name": "Müller", "customer_number": "C-1001"}));
+    let export = |changed: usize| {
+        let person = |n: usize| {
+            let name = if n < changed { "Neu" } else { "Alt" };
+            format!("E-{n},{name}.{n}@mueller.example,C-1001,{name}\n")
+        };
+        let rows: String = (0..1_000).map(person).collect();
+        format!("employee_number,email,customer_number,last_name\n{rows}")
+    };
+    assert_eq!(counts(&sync(&server, &export(0)).done()), [1_000, 0, 0]);
+    assert_eq!(counts(&sync(&server, &export(30)).done()), [0, 30, 970]);
 }
