@@ -242,27 +242,17 @@ fn parse_custom(query: &Query) -> Result<Vec<(String, Value)>, ApiError> {
 pub fn parse_limit(query: &Query) -> Result<usize, ApiError> {
     let Some(text) = query.get("limit") else { return Ok(DEFAULT_LIMIT) };
     let expectation = format!("send a number from 1 to {MAX_LIMIT}");
-    match decimal(text) {
+    match text.parse().ok().filter(|_| is_positive_integer(text)) {
         Some(limit) if (1..=MAX_LIMIT).contains(&limit) => Ok(limit),
         _ => Err(invalid_parameter("limit", text, &expectation)),
     }
 }
 
-fn decimal(text: &str) -> Option<usize> {
-    if is_positive_integer(text) { text.parse().ok() } else { None }
-}
-
 fn parse_total(query: &Query) -> Result<bool, ApiError> {
-    query.get("total").map_or(Ok(false), |text| {
-        boolean(text).ok_or_else(|| invalid_parameter("total", text, "send true or false"))
-    })
-}
-
-fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "true" | "1" => Some(true),
-        "false" | "0" => Some(false),
-        _ => None,
+    match query.get("total") {
+        None | Some("false" | "0") => Ok(false),
+        Some("true" | "1") => Ok(true),
+        Some(text) => Err(invalid_parameter("total", text, "send true or false")),
     }
 }
 

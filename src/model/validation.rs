@@ -239,11 +239,8 @@ pub(super) fn check_text(
 /// Returns whether `text` is an existing calendar date, `YYYY-MM-DD`. The form is checked first
 /// because jiff accepts others too.
 pub fn is_date(text: &str) -> bool {
-    let has_form = text.len() == 10
-        && text.bytes().enumerate().all(|(index, byte)| {
-            if index == 4 || index == 7 { byte == b'-' } else { byte.is_ascii_digit() }
-        });
-    has_form && text.parse::<jiff::civil::Date>().is_ok()
+    let shape = text.replace(|c: char| c.is_ascii_digit(), "d");
+    shape == "dddd-dd-dd" && text.parse::<jiff::civil::Date>().is_ok()
 }
 
 /// Returns whether `text` is an integer as JSON writes it (RFC 8259 section 6): digits without a

@@ -256,7 +256,8 @@ fn migrate(database: &Database) -> Result<(), OpenError> {
 /// refused.
 fn recover(data_dir: &Path) -> Result<(), OpenError> {
     database::recover(&registry_database(data_dir))?;
-    for id in tenant_file_ids(data_dir).unwrap_or_default() {
+    let ids = tenant_file_ids(data_dir).map_err(|error| OpenError::unusable(data_dir, error))?;
+    for id in ids {
         if let Err(error) = database::recover(&tenant_database(data_dir, id)) {
             tracing::error!(tenant = %id, %error, "the tenant's WAL cannot be recovered");
         }

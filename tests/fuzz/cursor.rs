@@ -30,7 +30,10 @@ fn cursor() {
         for resource in model::ALL {
             forge(resource, input);
             let Ok(list) = list::parse(resource, &query, Scopes::every()) else { continue };
-            let position = list.after.as_ref().expect("a cursor that was taken has a place");
+            let Some(position) = &list.after else {
+                assert_eq!(query.get("cursor"), Some(""), "only an empty cursor has no place");
+                continue;
+            };
             let written = list::write_cursor(position, &list);
             let again = Query::parse(Some(&query.with_cursor(&written))).unwrap();
             assert_eq!(

@@ -162,18 +162,13 @@ impl<'a> Writing<'a> {
         target: &Resource,
         RecordId(id): RecordId,
     ) -> rusqlite::Result<Vec<(&'static Resource, i64)>> {
-        let mut counts = Vec::new();
-        for resource in ALL {
-            let mut references = resource.fields.iter();
-            let refers = |field: &&Field| field.references == Some(target);
-            let Some(field) = references.find(refers) else { continue };
-            let sql = format!("SELECT count(*) FROM {} WHERE {} = ?", resource.plural, field.name);
-            let count: i64 = self.connection().query_row(&sql, [id], |row| row.get(0))?;
-            if count > 0 {
-                counts.push((resource, count));
-            }
-        }
-        Ok(counts)
+        let fields = ALL.into_iter().flat_map(|of| of.fields.iter().map(move |field| (of, field)));
+        let count = |(of, field): (&'static Resource, &Field)| {
+            let sql = format!("SELECT count(*) FROM {} WHERE {} = ?", of.plural, field.name);
+            Ok((of, self.connection().query_row(&sql, [id], |row| row.get(0))?))
+        };
+        let counts = fields.filter(|(_, field)| field.references == Some(target)).map(count);
+        counts.filter(|counted| !matches!(counted, Ok((_, 0)))).collect()
     }
 
     fn stored_text(&self, resource: &Resource, id: RecordId) -> rusqlite::Result<String> {

@@ -259,7 +259,7 @@ impl WriterThread {
             connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0))
         };
         let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
-        let used = u64::try_from(used).unwrap_or(0).saturating_mul(PAGE);
+        let used = u64::try_from(used).unwrap_or(u64::MAX).saturating_mul(PAGE);
         Ok((used >= self.limits.max_size).then_some(StoreError::SizeLimit))
     }
 
