@@ -54,6 +54,21 @@ impl JsonWriter {
         let _ = serde_json::to_writer(&mut self.text, value);
     }
 
+    /// Writes a text. Most texts have no character that JSON escapes, and are copied whole.
+    ///
+    /// serde_json looks at one byte at a time, which took a tenth of the time of a page. This check
+    /// looks at 16 bytes at a time, because it does not end early.
+    pub fn text(&mut self, text: &str) {
+        let is_escaped = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
+        if text.as_bytes().iter().fold(false, |found, byte| found | is_escaped(byte)) {
+            return self.value(text);
+        }
+        self.separate();
+        self.text.push(b'"');
+        self.text.extend_from_slice(text.as_bytes());
+        self.text.push(b'"');
+    }
+
     /// Writes a member with its value.
     pub fn member(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) {
         self.name(name);
@@ -99,6 +114,10 @@ mod tests {
         let mut json = JsonWriter::default();
         json.begin_object();
         json.member("a", "\"\n");
+        json.name("t");
+        json.text("ü ~");
+        json.name("u");
+        json.text("\u{1f}\\");
         json.name("b");
         json.begin_array();
         for number in [1, 2] {
@@ -112,6 +131,9 @@ mod tests {
         json.member("c", &None::<i64>);
         json.end_object();
         let text = String::from_utf8([start, json.take()].concat()).unwrap();
-        assert_eq!(text, r#"{"a":"\"\n","b":[1,{},2,{},[null]],"c":null}"#);
+        assert_eq!(
+            text,
+            r#"{"a":"\"\n","t":"ü ~","u":"\u001f\\","b":[1,{},2,{},[null]],"c":null}"#
+        );
     }
 }

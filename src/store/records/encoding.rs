@@ -134,10 +134,12 @@ impl Record {
         let timestamps = timestamps.iter().map(ToSql::to_sql);
         let fields = self.values.iter().map(ToSql::to_sql);
         let values = [self.id.0.to_sql()].into_iter().chain(fields).chain(timestamps);
+        let values = values.collect::<rusqlite::Result<Vec<_>>>();
         json.begin_object();
-        // Text in memory is UTF-8.
-        let _ = write_members(&mut json, resource, values);
-        version.inspect(|version| json.member("etag", &version.etag()));
+        // It cannot fail: text in memory is UTF-8.
+        let _ = values
+            .and_then(|values| write_members(&mut json, resource, values.iter().map(value_ref)));
+        version.inspect(|version| write_etag(&mut json, *version));
         json.end_object();
         json.take()
     }
@@ -151,7 +153,7 @@ pub(super) fn write_row(
     include: &[&Inclusion],
     row: &Row<'_>,
 ) -> rusqlite::Result<()> {
-    let from = |first| (first..).map(|at| Ok(ToSqlOutput::Borrowed(row.get_ref(at)?)));
+    let from = |first| (first..).map(|at| row.get_ref(at));
     json.begin_object();
     write_members(json, resource, from(0))?;
     let version = |first, resource: &Resource| row.get(first + resource.fields.len() + 3);
@@ -163,30 +165,38 @@ pub(super) fn write_row(
         } else {
             json.begin_object();
             write_members(json, one.resource, from(first))?;
-            json.member("etag", &Version(version(first, one.resource)?).etag());
+            write_etag(json, Version(version(first, one.resource)?));
             json.end_object();
         }
         first += one.resource.fields.len() + 4;
     }
-    json.member("etag", &Version(version(0, resource)?).etag());
+    write_etag(json, Version(version(0, resource)?));
     json.end_object();
     Ok(())
+}
+
+/// Writes the member `etag`: the version in quotation marks (contract section 13).
+fn write_etag(json: &mut JsonWriter, version: Version) {
+    json.name("etag");
+    json.raw(format!(r#""\"{}\"""#, version.0).as_bytes());
+}
+
+fn value_ref<'v>(value: &'v ToSqlOutput<'_>) -> rusqlite::Result<ValueRef<'v>> {
+    Ok(match value {
+        ToSqlOutput::Borrowed(value) => *value,
+        ToSqlOutput::Owned(value) => value.into(),
+        _ => ValueRef::Null,
+    })
 }
 
 fn write_members<'v>(
     json: &mut JsonWriter,
     resource: &Resource,
-    values: impl Iterator<Item = rusqlite::Result<ToSqlOutput<'v>>>,
+    values: impl Iterator<Item = rusqlite::Result<ValueRef<'v>>>,
 ) -> rusqlite::Result<()> {
     for ((name, kind), value) in Statements::of(resource).members.iter().zip(values) {
         json.name(name);
-        let value = value?;
-        let value = match &value {
-            ToSqlOutput::Borrowed(value) => *value,
-            ToSqlOutput::Owned(value) => value.into(),
-            _ => ValueRef::Null,
-        };
-        match value {
+        match value? {
             ValueRef::Text(text) if *kind == Kind::Custom => json.raw(text),
             value => write_value(json, value, *kind == Kind::Boolean)?,
         }
@@ -205,7 +215,7 @@ pub(super) fn write_value(
         ValueRef::Integer(number) => json.value(&number),
         ValueRef::Real(number) => json.value(&number),
         ValueRef::Text(text) | ValueRef::Blob(text) => {
-            json.value(std::str::from_utf8(text).map_err(damaged_text)?);
+            json.text(std::str::from_utf8(text).map_err(damaged_text)?);
         }
     }
     Ok(())
