@@ -16,7 +16,7 @@ const LINE_ENDS: [&str; 9] = [
     "\r\n ",
 ];
 
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 23] = [
     "x-request-id",
     "x-api-version",
     "content-length",
@@ -38,6 +38,8 @@ const KNOWN: [&str; 21] = [
     "referrer-policy",
     "set-cookie",
     "vary",
+    "etag",
+    "content-encoding",
 ];
 
 /// Requests with `evil` in every place that a response may repeat.
