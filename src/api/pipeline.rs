@@ -127,7 +127,7 @@ impl Call<'_> {
             }
             Action::Batch => {
                 let batch = Batch::check(request, key.scopes)?;
-                let (demand, once) = (batch.demand(), batch.key.clone());
+                let (demand, once) = (batch.demand(), batch.key);
                 Accepted::Write(demand, once, Box::new(|writing, at| batch.apply(writing, at)))
             }
         };

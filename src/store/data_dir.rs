@@ -94,7 +94,7 @@ fn is_empty(data_dir: &Path) -> io::Result<bool> {
         let entry = entry?;
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         let is_for_tenants = entry.path() == tenants_dir(data_dir) && entry.file_type()?.is_dir();
-        if !is_hidden && !(is_for_tenants && fs::read_dir(entry.path())?.next().is_none()) {
+        if !(is_hidden || is_for_tenants && fs::read_dir(entry.path())?.next().is_none()) {
             return Ok(false);
         }
     }
