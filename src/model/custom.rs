@@ -1,13 +1,8 @@
 //! Custom fields: the shop's own texts in a record (contract section 2).
 
-use std::collections::BTreeMap;
-
-use super::field::{Field, Kind, Value};
+use super::field::{Custom, Field, Kind, Value};
 use super::json_object::Json;
 use super::validation::{FieldCode, FieldError, ValueError, check_text, is_empty, shorten};
-
-/// The custom fields of a record by name. In a change, an empty text removes its custom field.
-pub type Custom = BTreeMap<String, String>;
 
 /// What precedes a name in filters, columns of CSV files and error messages.
 pub const PREFIX: &str = "custom.";

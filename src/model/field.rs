@@ -1,8 +1,8 @@
 //! Fields as they are declared, and stored values (contract section 2).
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 
-use super::custom::Custom;
+use serde::Serialize;
 
 use super::Resource;
 
@@ -176,6 +176,9 @@ impl Field {
         }
     }
 }
+
+/// The custom fields of a record by name. In a change, an empty text removes its custom field.
+pub type Custom = BTreeMap<String, String>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(untagged)]

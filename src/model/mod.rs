@@ -16,10 +16,9 @@ pub mod list_query;
 pub mod scope;
 pub mod validation;
 
-pub use custom::Custom;
 pub use customer::CUSTOMER;
 pub use employee::EMPLOYEE;
-pub use field::{CREATED_AT, Field, ID, Kind, UPDATED_AT, Value};
+pub use field::{CREATED_AT, Custom, Field, ID, Kind, UPDATED_AT, Value};
 pub use hardware::HARDWARE;
 pub use ids::{KeyId, RecordId, TenantId, Version};
 pub use inclusion::Inclusion;
