@@ -71,8 +71,8 @@ pub static PARAMETERS: [QueryParameter<&'static Resource>; 6] = [
     },
     QueryParameter {
         name: "q",
-        about: "A record matches if each word occurs in one of its text or e-mail fields. Case is \
-                ignored. At most 20 words.",
+        about: "A record matches if each word occurs in one of its text, e-mail or custom fields. \
+                Case is ignored. At most 20 words.",
         values: |_| format!("text, at most {MAX_SEARCH_LENGTH}"),
         schema: |_| json!({ "type": "string", "maxLength": MAX_SEARCH_LENGTH }),
         example: || json!("eva"),
