@@ -11,7 +11,7 @@ use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::http::{ApiError, Handler, Method};
-use tenantdesk::model::{CUSTOMER, KeyId, TenantId, Value};
+use tenantdesk::model::{CUSTOMER, Field, KeyId, TenantId, Value};
 use tenantdesk::store::{
     Actor, ChangeContext, DatabaseError, Deadline, Demand, KeyLabel, MutationError, StoreError,
     Writing,
@@ -70,9 +70,8 @@ fn a_handler_knows_that_its_client_has_gone() {
 
 /// Inserts a customer and panics.
 fn insert_and_panic(writing: &Writing<'_>) -> Result<(), MutationError<()>> {
-    let mut values = vec![Value::Null; CUSTOMER.fields.len()];
+    let mut values: Vec<Value> = CUSTOMER.fields.iter().map(Field::default_value).collect();
     values[0] = Value::Text("Half made".into());
-    values[8] = Value::Text("active".into());
     let key = KeyLabel { id: KeyId(1), name: "a key".into(), prefix: "tdk_test".into() };
     let actor = Actor::Key { key, request_id: Uuid::nil() };
     let context = ChangeContext { at: Clock::system().now().timestamp(), actor };

@@ -31,7 +31,11 @@ impl Browser {
     }
 
     pub(crate) fn page(&mut self) -> String {
-        let reply = self.call("GET", None);
+        self.page_at("")
+    }
+
+    pub(crate) fn page_at(&mut self, query: &str) -> String {
+        let reply = self.call("GET", query, None);
         if let Some(cookie) = cookie(&reply) {
             self.cookie = cookie;
         }
@@ -45,7 +49,7 @@ impl Browser {
         let token = token.split('"').next().unwrap();
         let fields = [&[("action", action), ("token", token)], fields].concat();
         let pairs = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
-        let reply = self.call("POST", Some(pairs.collect::<Vec<_>>().join("&")));
+        let reply = self.call("POST", "", Some(pairs.collect::<Vec<_>>().join("&")));
         if reply.status == 303
             && let Some(cookie) = cookie(&reply)
         {
@@ -54,8 +58,11 @@ impl Browser {
         reply
     }
 
-    fn call(&self, method: &str, form: Option<String>) -> Reply {
-        let call = self.api.call(method, PANEL).header("X-Forwarded-For", self.address);
+    fn call(&self, method: &str, query: &str, form: Option<String>) -> Reply {
+        let call = self
+            .api
+            .call(method, &format!("{PANEL}{query}"))
+            .header("X-Forwarded-For", self.address);
         let call = call.header("Cookie", &self.cookie);
         match form {
             Some(form) => call
