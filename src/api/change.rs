@@ -269,9 +269,11 @@ impl Target {
         // Earlier operations of a batch may have changed the record. They are rolled back, and
         // their versions are used again.
         writing.undo()?;
-        let present = writing.version(resource, *id)?.ok_or_else(not_found)?;
         let error = ApiError::from(ErrorCode::PreconditionFailed);
-        Err(error.header("ETag", present.etag()).into())
+        Err(match writing.version(resource, *id)? {
+            Some(present) => error.header("ETag", present.etag()).into(),
+            None => error.into(),
+        })
     }
 }
 

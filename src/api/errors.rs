@@ -60,7 +60,7 @@ pub fn not_found(resource: &Resource, id: RecordId) -> ApiError {
 pub fn ambiguous_record(resource: &Resource, field: &Field, ids: &[RecordId]) -> ApiError {
     let ids: Vec<String> = ids.iter().map(|RecordId(id)| id.to_string()).collect();
     let message = format!(
-        "Several {} have this {}, among them those with the ids {}. Change one of them by its id.",
+        "Several {} have this {}, such as those with the ids {}. Change one of them by its id.",
         resource.plural,
         field.name,
         ids.join(", ")

@@ -22,12 +22,13 @@ impl Handling {
     /// The first preference `handling` in the headers `Prefer` counts (RFC 7240 section 2). Only POST
     /// and PUT have members to check.
     pub(super) fn of(request: &Request) -> Handling {
-        let preferences = request.headers("prefer").flat_map(|line| line.split(','));
+        let preferences = request.headers("prefer").flat_map(split_outside_quotes);
         let mut handlings = preferences.filter_map(|preference| {
             let (name, value) = preference.split(';').next()?.split_once('=')?;
             name.trim().eq_ignore_ascii_case("handling").then_some(value.trim())
         });
-        let sent = handlings.next().unwrap_or("lenient").trim_matches('"');
+        let sent = handlings.next().unwrap_or("lenient");
+        let sent = sent.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(sent);
         let has_members = matches!(request.method, Method::POST | Method::PUT);
         let is_strict = has_members && sent.eq_ignore_ascii_case("strict");
         if is_strict { Handling::Strict } else { Handling::Lenient }
@@ -38,6 +39,21 @@ impl Handling {
         let is_strict = self == Handling::Strict;
         is_strict.then(|| ("Preference-Applied", "handling=strict".to_owned()))
     }
+}
+
+/// Splits a list at its commas. A comma in a quoted text separates nothing (RFC 9110 section 5.6.4).
+fn split_outside_quotes(list: &str) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    list.split(move |c| {
+        let was_escaped = std::mem::take(&mut is_escaped);
+        match c {
+            _ if was_escaped => {}
+            '\\' => is_escaped = is_quoted,
+            '"' => is_quoted = !is_quoted,
+            _ => {}
+        }
+        c == ',' && !is_quoted
+    })
 }
 
 /// Looks for unknown members in the body of a POST or PUT. Returns the header with their names.
@@ -63,9 +79,13 @@ pub(super) fn check(
     }
 }
 
-/// A name as a header shows it: at most 40 characters. A comma would separate names.
+/// A name as a header shows it: at most 40 characters. A comma would separate names, and an empty
+/// name would be no element.
 fn printable(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_graphic() && c != ',';
+    if name.is_empty() {
+        return "?".to_owned();
+    }
     name.chars().take(40).map(|c| if is_plain(c) { c } else { '?' }).collect()
 }
 

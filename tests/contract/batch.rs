@@ -206,7 +206,8 @@ fn an_operation_fails_as_a_request_of_its_own_would() {
         post_customer("New"),
         json!({"method": "DELETE", "path": "/customers.php?id=2", "if_match": "\"1\""}),
     ];
-    fails_at(&api, 1, &made_before, 404, "not_found");
+    let reply = fails_at(&api, 1, &made_before, 412, "precondition_failed");
+    assert_eq!(reply.header("ETag"), None, "without the batch there is no such record");
     let both = json!({"customer_id": "x", "email": "x"});
     let reply =
         fails_at(&api, 0, &[operation("POST", "/employees.php", both)], 422, "validation_failed");

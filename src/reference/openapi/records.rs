@@ -106,9 +106,12 @@ fn update(resource: &'static Resource) -> Value {
     let about = "The fields to change, at least one. The others keep their values.";
     let property = |field: &Field| (field.name.to_owned(), property(resource, field));
     let mut properties: Map<_, _> = resource.fields.iter().map(property).collect();
-    // An empty value removes a custom field, and null removes all of them.
-    properties[CUSTOM.name]["type"] = json!(["object", "null"]);
-    properties[CUSTOM.name]["additionalProperties"]["type"] = json!(["string", "null"]);
+    // An empty value removes a custom field, null removes all of them, and removed ones do not count.
+    let custom = &mut properties[CUSTOM.name];
+    custom["type"] = json!(["object", "null"]);
+    custom["additionalProperties"] =
+        json!({ "type": ["string", "null"], "maxLength": MAX_LENGTH, "pattern": TEXT });
+    custom.as_object_mut().map(|custom| custom.remove("maxProperties"));
     json!({ "type": "object", "description": about, "minProperties": 1, "properties": properties })
 }
 
