@@ -140,7 +140,7 @@ const fn row(
 }
 
 impl Route {
-    /// Whether the path is also available below [`PREFIX`].
+    /// Whether the path is also available below `/v1`.
     pub const fn is_prefixed(self) -> bool {
         matches!(self, Route::Api(_) | Route::Page(PublicPage::OpenApi | PublicPage::Docs, ..))
     }

@@ -12,6 +12,7 @@ use super::{GlobalOptions, find_tenant};
 use crate::clock::Clock;
 use crate::config::positive;
 use crate::store::archive::{Backup, LeftOutTenant, backup};
+use crate::words::count;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -37,8 +38,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
 
 fn text(made: &Backup) -> String {
     let mut lines = vec![format!(
-        "{} tenants are saved in {}",
-        made.manifest.tenants.len(),
+        "saved {} in {}",
+        count(made.manifest.tenants.len() as u64, "tenant"),
         made.directory.display()
     )];
     lines.extend(made.removed.iter().map(|directory| format!("removed {}", directory.display())));

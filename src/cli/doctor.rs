@@ -18,7 +18,7 @@ use crate::clock::{Clock, Moment};
 use crate::files::{free_space as space_at, user_name};
 use crate::store::archive::{BackupKind, Finding, backup, check};
 use crate::store::registry::{KeyState, Registry};
-use crate::store::tenants_dir;
+use crate::store::{REGISTRY_FILE, tenants_dir};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -114,10 +114,11 @@ fn free_space(data_dir: &Path) -> Check {
 /// Access to a directory is a warning, because the owner may have set its mode; the program always
 /// creates files without access for others.
 fn permissions(data_dir: &Path) -> io::Result<Check> {
-    let owner = fs::metadata(data_dir)?.uid();
+    // The service runs as the owner of the registry. Root may use the directory of another user.
+    let owner = fs::symlink_metadata(data_dir.join(REGISTRY_FILE))?.uid();
     let (mut state, mut messages) = (State::Ok, Vec::new());
     let directories = [data_dir.to_owned(), tenants_dir(data_dir)];
-    let mut paths = directories.to_vec();
+    let mut paths = vec![data_dir.to_owned()];
     for directory in &directories {
         for entry in fs::read_dir(directory)? {
             paths.push(entry?.path());
@@ -131,11 +132,16 @@ fn permissions(data_dir: &Path) -> io::Result<Check> {
         // SQLite may have removed it meanwhile.
         let Ok(found) = fs::symlink_metadata(path) else { continue };
         let (mode, name) = (found.mode() & 0o777, path.display());
+        if found.is_symlink() {
+            state = State::Fault;
+            messages.push(format!("{name} is a symbolic link; put the file in its place"));
+            continue;
+        }
         if mode & 0o077 != 0 {
             state = state.max(if found.is_dir() { State::Warning } else { State::Fault });
             messages.push(format!("{name} is open to others (mode {mode:o}); chmod go= it"));
         }
-        if found.uid() != owner {
+        if found.uid() != owner && !(owner == 0 && path == data_dir) {
             state = State::Fault;
             let (user, owner) = (user_name(found.uid()), user_name(owner));
             messages.push(format!(

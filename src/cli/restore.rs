@@ -9,6 +9,7 @@ use super::output::print_stderr;
 use super::{GlobalOptions, UsageError, tenant_name};
 use crate::clock::Clock;
 use crate::store::archive::{LeftOutTenant, Restore, Restored, restore};
+use crate::words::count;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -51,10 +52,13 @@ fn report(restored: &Restored) {
         ));
     }
     if let Some(keys) = restored.active_keys {
-        print_stderr(&format!(
-            "{keys} keys of the backup are active. Keys that were revoked after the backup are \
-             active again: revoke them again"
-        ));
+        let (number, are) =
+            (count(keys.unsigned_abs(), "key"), if keys == 1 { "is" } else { "are" });
+        let advice = match keys {
+            0 => "",
+            _ => " A key that was revoked after the backup is active again: revoke it again",
+        };
+        print_stderr(&format!("{number} of the backup {are} active.{advice}"));
     }
     if let Some(advice) = restored.replicator_advice {
         print_stderr(advice);

@@ -216,7 +216,7 @@ impl SignedInRequest<'_> {
     fn check_active(&self) -> Result<(), PanelError> {
         match templates::inactive(&self.session.tenant, self.request.received_at) {
             Some(reason) => {
-                let message = format!("{reason} No key was created.");
+                let message = format!("{reason} Nothing was changed.");
                 Err(PanelError { status: 403, ..PanelError::invalid(message) })
             }
             None => Ok(()),

@@ -6,7 +6,7 @@ use std::mem;
 
 use super::{Position, RowError};
 use crate::http::ErrorCode;
-use crate::model::custom::name_in;
+use crate::model::custom::{NAME_RULE, PREFIX, name_in};
 use crate::model::field::CUSTOM;
 use crate::model::validation::{ValueError, is_empty, is_integer, shorten};
 use crate::model::{
@@ -98,6 +98,9 @@ impl Columns {
             let Some(field) = self.field_of(name) else {
                 let is_similar = words::closest(name, self.names()).is_some();
                 let message = match has_listed && !is_similar {
+                    _ if name.starts_with(PREFIX) => {
+                        format!("Unknown {column} {:?}. {NAME_RULE}", shorten(name))
+                    }
                     true => format!("Unknown {column} {:?}.", shorten(name)),
                     false => words::unknown(&column, &shorten(name), self.names()),
                 };

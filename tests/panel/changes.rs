@@ -140,7 +140,7 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
     early
         .send("create", &[("name", "x"), ("scope", "all")])
         .is(403)
-        .saying("suspended this tenant. No key was created.");
+        .saying("suspended this tenant. Nothing was changed.");
 
     let mut browser = panel.signed_in("acme");
     let page = browser
@@ -160,7 +160,7 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
     browser
         .send("replace", &replacement)
         .is(403)
-        .saying("suspended this tenant. No key was created.");
+        .saying("suspended this tenant. Nothing was changed.");
     browser.send("revoke", &[("key", &first.id.to_string())]).is(303);
     browser.send("delete", &[("key", &second.id.to_string())]).is(303);
     let left = panel.keys(&acme);
@@ -180,7 +180,7 @@ fn a_trial_that_is_over_is_named_with_its_last_day() {
     browser
         .send("create", &[("name", "x"), ("scope", "all")])
         .is(403)
-        .saying("ended on 2026-11-20 (UTC). No key was created.");
+        .saying("ended on 2026-11-20 (UTC). Nothing was changed.");
     panel.app.registry.suspend("acme").unwrap();
     browser.get("").is(200).saying("The operator has suspended this tenant.");
 }
