@@ -6,7 +6,7 @@
 //! [`cli`] is the command line. No layer calls upward.
 //!
 //! Absent on purpose: async code outside the edge, an ORM, global state, caches of keys or records.
-//! ARCHITECTURE.md says why.
+//! docs/decisions.md says why.
 
 mod allocator;
 pub mod api;
