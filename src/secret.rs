@@ -49,7 +49,7 @@ pub fn generate_key() -> Result<String, RandomnessError> {
 }
 
 /// Returns whether `token` has the form of an API key: the prefix `tdk_`, and at least 40
-/// characters in all (contract section 5, check 2).
+/// characters in all (contract section 5).
 pub fn is_well_formed_key(token: &str) -> bool {
     token.starts_with(KEY_START) && token.chars().count() >= MIN_KEY_LENGTH
 }

@@ -156,7 +156,8 @@ impl Answer<'_> {
         let media = content
             .get(sent)
             .ok_or_else(|| format!("the media type {sent:?} is not documented"))?;
-        let is_packed = self.headers.iter().any(|(name, _)| name == "content-encoding");
+        let is_packed =
+            self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-encoding"));
         if sent != "application/json" || is_packed {
             return Ok(());
         }
