@@ -57,14 +57,6 @@ impl Server {
         }
     }
 
-    /// Like tiny_http's, takes a message of `unblock` as well.
-    pub fn try_recv(&self) -> io::Result<Option<Request>> {
-        match self.0.lock().pop_front() {
-            Some(Message::Request(request)) => Ok(Some(request)),
-            Some(Message::Unblock) | None => Ok(None),
-        }
-    }
-
     pub fn unblock(&self) {
         self.0.change_for_one(|queue| queue.push_back(Message::Unblock));
     }
@@ -108,10 +100,6 @@ impl UnixStream {
 
     pub fn set_nonblocking(&self, _: bool) -> io::Result<()> {
         Ok(())
-    }
-
-    pub fn try_clone(&self) -> io::Result<UnixStream> {
-        Ok(UnixStream(self.0.clone()))
     }
 
     pub fn shutdown(&self, _: Shutdown) -> Result<(), Infallible> {
