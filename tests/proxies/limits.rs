@@ -1,9 +1,10 @@
 //! The limits that the proxy enforces, with the rates of the example.
 
+use std::io::{BufReader, Write};
 use std::net::Ipv4Addr;
 
 use crate::support::proxy::{HOST, Kind, Proxy};
-use crate::support::raw::{Answer, Client};
+use crate::support::raw::{Answer, read_answer};
 use crate::support::{ALL, TestServer};
 
 /// Returns `None` if the proxy closes the connection without a response.
@@ -11,10 +12,11 @@ use crate::support::{ALL, TestServer};
 /// The connection stays open after the response. If it did not, the proxy would close it before it
 /// has read the whole body. The reset that follows can remove the response before a client reads it.
 fn ask(proxy: &Proxy, request: &str, body: usize) -> Option<Answer> {
-    let mut client = Client::over(proxy.connect_from(Ipv4Addr::LOCALHOST).unwrap());
-    client.send(request);
-    client.try_send(vec![b' '; body]);
-    client.try_answer(false)
+    let mut connection = proxy.connect_from(Ipv4Addr::LOCALHOST).unwrap();
+    connection.write_all(request.as_bytes()).unwrap();
+    // The request may be rejected before the whole body is sent.
+    let _ = connection.write_all(&vec![b' '; body]);
+    read_answer(&mut BufReader::new(connection), false)
 }
 
 #[test]

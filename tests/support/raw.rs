@@ -54,24 +54,7 @@ impl Client {
 
     /// `None` when the connection ended instead.
     pub(crate) fn try_answer(&mut self, head_only: bool) -> Option<Answer> {
-        let status_line = self.line()?;
-        let status = status_line.split(' ').nth(1)?.parse().ok()?;
-        let mut headers = BTreeMap::new();
-        loop {
-            let line = self.line()?;
-            let Some((name, value)) = line.split_once(": ") else { break };
-            headers.insert(name.to_ascii_lowercase(), value.to_owned());
-        }
-        let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
-        let mut body = vec![0; if head_only || status == 100 { 0 } else { length }];
-        self.stream.read_exact(&mut body).ok()?;
-        Some(Answer { status, headers, body })
-    }
-
-    fn line(&mut self) -> Option<String> {
-        let mut line = String::new();
-        let read = self.stream.read_line(&mut line).ok()?;
-        (read > 0).then(|| line.trim_end().to_owned())
+        read_answer(&mut self.stream, head_only)
     }
 
     /// Everything up to the end of the connection.
@@ -108,6 +91,27 @@ impl Client {
     pub(crate) fn socket(&self) -> &TcpStream {
         self.stream.get_ref()
     }
+}
+
+/// Returns `None` if the stream ends before the answer does.
+pub(crate) fn read_answer(stream: &mut impl BufRead, head_only: bool) -> Option<Answer> {
+    let status = read_line(stream)?.split(' ').nth(1)?.parse().ok()?;
+    let mut headers = BTreeMap::new();
+    loop {
+        let line = read_line(stream)?;
+        let Some((name, value)) = line.split_once(": ") else { break };
+        headers.insert(name.to_ascii_lowercase(), value.to_owned());
+    }
+    let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; if head_only || status == 100 { 0 } else { length }];
+    stream.read_exact(&mut body).ok()?;
+    Some(Answer { status, headers, body })
+}
+
+fn read_line(stream: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    let read = stream.read_line(&mut line).ok()?;
+    (read > 0).then(|| line.trim_end().to_owned())
 }
 
 /// An answer on the wire.
