@@ -1,10 +1,7 @@
-//! Every answer against the interface description: an undocumented status, header or member is a
-//! fault.
+//! Every answer against the OpenAPI document. An undocumented status, header or member is a fault.
 //!
-//! The description is its golden copy, which `tests/openapi/main.rs` compares with what the service
-//! serves. The checker knows the keywords that the schemas of answers use, and refuses others, so
-//! that none is passed over. Schemas of answers allow further members, so that clients do; here
-//! they do not.
+//! The checker knows the keywords that the document uses for answers, and panics at any other. The
+//! document lets answers have further members, so that clients allow them. The checker does not.
 
 use std::sync::LazyLock;
 
@@ -13,10 +10,10 @@ use serde_json::{Value, json};
 use super::contract::MALFORMED_STATUSES;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../golden/openapi.json")).expect("the golden copy is JSON")
+    serde_json::from_str(&tenantdesk::reference::openapi::JSON).expect("the document is JSON")
 });
 
-/// The answers that belong to no operation, as the description would have them.
+/// The answers that belong to no operation, in the form of the document.
 static OF_NO_OPERATION: LazyLock<Value> = LazyLock::new(|| {
     let response = |code: &str, headers: Value| {
         let example = json!({ code: { "$ref": format!("#/components/examples/{code}") } });
@@ -71,7 +68,7 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// What is not as the description has it. The panel is not described: it is for people.
+    /// Fails if the answer differs from the document, which does not describe the panel.
     pub(crate) fn check(&self) -> Result<(), String> {
         let path = self.target.split('?').next().unwrap_or_default();
         if path == "/api_keys.php"
@@ -86,7 +83,7 @@ impl Answer<'_> {
         self.check_body(response)
     }
 
-    /// The response that the description has for the status.
+    /// The response that the document has for the status.
     fn documented(&self, path: &str) -> Option<&'static Value> {
         let failed = self.status >= 400;
         let Some(item) = path_item(path) else {
@@ -119,9 +116,7 @@ impl Answer<'_> {
     }
 
     fn check_headers(&self, response: &'static Value) -> Result<(), String> {
-        let own = response.get("headers").and_then(Value::as_object).into_iter().flatten();
-        let documented: Vec<(&str, &'static Value)> =
-            own.map(|(name, header)| (name.as_str(), header)).collect();
+        let documented: Vec<_> = members(&response["headers"]).collect();
         for (name, value) in self.headers {
             let found = documented.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
             match found {
@@ -209,105 +204,88 @@ fn check_header(name: &str, text: &str, header: &'static Value) -> Result<(), St
     check(&value, schema, name)
 }
 
-/// Whether `value` is as `schema` says; `data_dir` names it.
-fn check(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), String> {
+/// Checks `value` against `schema`. `place` names the value in the error. Example: `the body.data,
+/// item 0`.
+fn check(value: &Value, schema: &'static Value, place: &str) -> Result<(), String> {
     let schema = resolve(schema);
     for (keyword, rule) in schema.as_object().expect("a schema is an object") {
         let holds = match keyword.as_str() {
             "description" | "example" | "default" | "readOnly" | "x-enum-descriptions" => true,
-            "additionalProperties" if rule.is_boolean() => true,
             "type" => {
                 let types = rule.as_array().map_or(std::slice::from_ref(rule), Vec::as_slice);
                 types.iter().any(|name| is_of_type(value, name.as_str().unwrap_or_default()))
             }
-            "enum" => rule.as_array().is_some_and(|values| values.contains(value)),
+            "enum" => items(rule).any(|allowed| allowed == value),
             "const" => value == rule,
-            "minimum" => value.as_i64().is_none_or(|number| Some(number) >= rule.as_i64()),
-            "maximum" => value.as_i64().is_none_or(|number| Some(number) <= rule.as_i64()),
-            // The patterns of fields.
-            "pattern" => {
-                let pattern = rule.as_str().unwrap_or_default();
-                value.as_str().is_none_or(|text| matches_pattern(pattern, text))
+            "minimum" | "minLength" | "minProperties" => {
+                size(value).is_none_or(|size| Some(size) >= rule.as_i64())
             }
-            "minProperties" => {
-                value.as_object().is_none_or(|all| Some(all.len() as u64) >= rule.as_u64())
+            "maximum" | "maxLength" | "maxProperties" => {
+                size(value).is_none_or(|size| Some(size) <= rule.as_i64())
             }
-            "maxProperties" => {
-                value.as_object().is_none_or(|all| Some(all.len() as u64) <= rule.as_u64())
-            }
+            "pattern" => value.as_str().is_none_or(|text| matches_pattern(rule, text)),
             "propertyNames" => {
-                let pattern = rule["pattern"].as_str().unwrap_or_default();
-                let mut names = value.as_object().into_iter().flatten().map(|(name, _)| name);
-                names.all(|name| matches_pattern(pattern, name))
+                members(value).all(|(name, _)| matches_pattern(&rule["pattern"], name))
             }
-            "minLength" => value
-                .as_str()
-                .is_none_or(|text| text.chars().count() as u64 >= rule.as_u64().unwrap_or(0)),
-            "maxLength" => value
-                .as_str()
-                .is_none_or(|text| text.chars().count() as u64 <= rule.as_u64().unwrap_or(0)),
-            "format" => value
-                .as_str()
-                .is_none_or(|text| has_format(text, rule.as_str().unwrap_or_default())),
-            "required" => rule
-                .as_array()
-                .into_iter()
-                .flatten()
-                .all(|name| value.get(name.as_str().unwrap_or_default()).is_some()),
-            "properties" => return check_members(value, schema, data_dir),
-            "additionalProperties" if rule.is_object() => {
-                for (name, member) in value.as_object().into_iter().flatten() {
-                    check(member, rule, &format!("{data_dir}.{name}"))?;
+            "format" => value.as_str().is_none_or(|text| has_format(rule, text)),
+            "required" => {
+                items(rule).filter_map(Value::as_str).all(|name| value.get(name).is_some())
+            }
+            "properties" => {
+                for (name, member) in members(value) {
+                    let rule = rule.get(name);
+                    let rule = rule.ok_or_else(|| format!("{place}.{name} is not documented"))?;
+                    check(member, rule, &format!("{place}.{name}"))?;
+                }
+                true
+            }
+            "additionalProperties" if rule.is_boolean() => true,
+            "additionalProperties" => {
+                for (name, member) in members(value) {
+                    check(member, rule, &format!("{place}.{name}"))?;
                 }
                 true
             }
             "items" => {
-                for (at, item) in value.as_array().into_iter().flatten().enumerate() {
-                    check(item, rule, &format!("{data_dir}, item {at}"))?;
+                for (at, item) in items(value).enumerate() {
+                    check(item, rule, &format!("{place}, item {at}"))?;
                 }
                 true
             }
             "oneOf" | "anyOf" => {
-                let branches = rule.as_array().expect("branches");
-                let outcomes: Vec<_> =
-                    branches.iter().map(|branch| check(value, branch, data_dir)).collect();
-                let good = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+                let branches: Vec<_> =
+                    items(rule).map(|branch| check(value, branch, place)).collect();
+                let good = branches.iter().filter(|branch| branch.is_ok()).count();
                 if good == 0 || (keyword == "oneOf" && good > 1) {
-                    return Err(format!("{data_dir} fits {good} of the branches: {outcomes:?}"));
+                    return Err(format!("{place} fits {good} of the branches: {branches:?}"));
                 }
                 true
             }
             unknown => panic!("the checker does not know the keyword {unknown:?}"),
         };
         if !holds {
-            return Err(format!("{data_dir} is {value}, against {keyword} {rule}"));
+            return Err(format!("{place} is {value}, against {keyword} {rule}"));
         }
     }
     Ok(())
 }
 
-/// Every member by its schema; one without a schema is not documented. `required` is checked here
-/// too, since `properties` ends the walk.
-fn check_members(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), String> {
-    let Some(members) = value.as_object() else { return Ok(()) };
-    for name in schema
-        .get("required")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-    {
-        if !members.contains_key(name) {
-            return Err(format!("{data_dir} lacks {name}"));
-        }
+/// What a minimum or maximum limits: a number, the length of a text, or the number of members.
+fn size(value: &Value) -> Option<i64> {
+    match value {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => i64::try_from(text.chars().count()).ok(),
+        Value::Object(members) => i64::try_from(members.len()).ok(),
+        _ => None,
     }
-    for (name, member) in members {
-        let rule = schema["properties"]
-            .get(name)
-            .ok_or_else(|| format!("{data_dir} has {name}, which is not documented"))?;
-        check(member, rule, &format!("{data_dir}.{name}"))?;
-    }
-    Ok(())
+}
+
+fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
 }
 
 fn is_of_type(value: &Value, name: &str) -> bool {
@@ -322,7 +300,7 @@ fn is_of_type(value: &Value, name: &str) -> bool {
     }
 }
 
-fn has_format(text: &str, format: &str) -> bool {
+fn has_format(format: &Value, text: &str) -> bool {
     let shape = |pattern: &str| {
         text.len() == pattern.len()
             && text.bytes().zip(pattern.bytes()).all(|(b, p)| match p {
@@ -331,7 +309,7 @@ fn has_format(text: &str, format: &str) -> bool {
                 other => b == other,
             })
     };
-    match format {
+    match format.as_str().unwrap_or_default() {
         "date" => shape("0000-00-00"),
         "date-time" => shape("0000-00-00T00:00:00Z"),
         "uuid" => shape("xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"),
@@ -341,8 +319,8 @@ fn has_format(text: &str, format: &str) -> bool {
 }
 
 /// Whether a text of a response has one of the document's patterns.
-fn matches_pattern(pattern: &str, text: &str) -> bool {
-    match pattern {
+fn matches_pattern(pattern: &Value, text: &str) -> bool {
+    match pattern.as_str().unwrap_or_default() {
         "^[a-z][a-z0-9_]{0,39}$" => tenantdesk::model::custom::is_name(text),
         r"^[^\u0000]*$" => !text.contains('\0'),
         r"^[^\u0000]*[^\u0000\s][^\u0000]*$" => !text.contains('\0') && !text.trim().is_empty(),
