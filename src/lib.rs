@@ -15,7 +15,6 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod edge;
-pub mod fair_queue;
 mod files;
 pub mod html;
 pub mod http;

@@ -22,7 +22,7 @@ use super::limits::{
 use super::parts::Stopper;
 use super::service::EdgeContext;
 use super::stream::ConnectionState;
-use crate::fair_queue::address_of;
+use crate::http::request::address_of;
 
 /// Binds a listener. Accepted connections inherit its socket options.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {

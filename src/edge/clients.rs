@@ -13,7 +13,7 @@ use hyper::header::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
-use crate::fair_queue::address_of;
+use crate::http::request::address_of;
 
 /// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,7 +67,7 @@ impl ApiError {
         &self.0.message
     }
 
-    /// `bad_request`; `hint` says what is wrong and what would be right.
+    /// `bad_request`. `hint` names the fault and a correct value.
     pub fn bad_request(hint: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(ErrorCode::BadRequest, hint)
     }

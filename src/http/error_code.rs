@@ -41,14 +41,13 @@ pub struct Description {
     pub status: u16,
     /// The operations that can have the code.
     pub groups: &'static [OperationGroup],
-    /// What happened, for the reference.
+    /// The event, in a sentence for the reference.
     pub meaning: &'static str,
-    /// What the client does about it, for the reference.
+    /// The client's next step, in a sentence for the reference.
     pub remedy: &'static str,
 }
 
-/// Declares each code once: its code and status, the operations that can have it, what happened,
-/// and what the client does.
+/// Declares each code once.
 macro_rules! error_codes {
     ($($variant:ident = ($code:literal, $status:literal, [$($group:expr),*]):
         $meaning:literal, $remedy:literal;)*) => {
@@ -59,7 +58,7 @@ macro_rules! error_codes {
         }
 
         impl ErrorCode {
-            /// What is the same for every occurrence.
+            /// The properties that every occurrence shares.
             pub const fn describe(self) -> Description {
                 let (code, status, groups, meaning, remedy) = match self {
                     $(ErrorCode::$variant => {

@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod error_code;
+pub mod fair_queue;
 pub mod request;
 pub mod responder;
 pub mod response;

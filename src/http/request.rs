@@ -1,6 +1,6 @@
 //! A complete request as a value.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::Utf8Error;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,14 +32,14 @@ pub struct Request {
     /// Not percent-decoded. Bytes that are not printable ASCII are percent-encoded: tiny_http reads
     /// nothing else, and the log takes nothing else.
     pub path: String,
-    /// What follows `?`, as sent; `None` without a `?`.
+    /// The text behind `?`, as sent; `None` without a `?`.
     pub query: Option<String>,
     /// Values are ASCII: the edge replaces other bytes by `?`.
     pub headers: HeaderMap,
     pub body: Body,
     /// The client's `X-Request-Id` if it is a UUID, else a new one.
     pub id: Uuid,
-    /// The peer's address, or the one that a trusted proxy reports.
+    /// The peer's address. If the peer is a trusted proxy, the address that the proxy reports.
     pub client: IpAddr,
     /// The request arrived over HTTPS, here or at a trusted proxy.
     pub secure: bool,
@@ -74,6 +74,15 @@ impl Request {
     /// The first value of the header `name` (in lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers(name).next()
+    }
+}
+
+/// Returns the address that identifies a client: an IPv4 address, or the /64 network of an IPv6
+/// address, since a provider assigns at least a /64 to each customer.
+pub fn address_of(client: IpAddr) -> IpAddr {
+    match client {
+        IpAddr::V4(_) => client,
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
     }
 }
 

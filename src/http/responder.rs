@@ -76,7 +76,8 @@ impl Responder {
         self.key_prefix = key_prefix.to_owned();
     }
 
-    /// Adds headers to the response, whatever it is, such as those of the rate limit.
+    /// Adds headers to every possible response to the request, errors too. Example:
+    /// `X-RateLimit-Remaining`.
     pub fn add_headers(&mut self, headers: impl IntoIterator<Item = (&'static str, String)>) {
         self.headers.extend(headers);
     }

@@ -10,10 +10,10 @@
 //! the five running threads. Without the limit of a lane, A and B would occupy every worker for
 //! seconds. Without the turns, a tenant with many waiting jobs would run all of them first.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use crate::fair_queue::FairQueue;
+use crate::http::fair_queue::FairQueue;
 use crate::model::TenantId;
 
 /// The jobs that share a limit.
@@ -39,70 +39,63 @@ const WORKERS_PER_TENANT_JOB: usize = 16;
 #[derive(Debug)]
 pub struct Scheduler<J> {
     workers: usize,
-    /// A lane stays once it was used. It takes some 100 bytes.
-    lanes: HashMap<Lane, LaneState<J>>,
-    /// The lanes with waiting jobs. The lane at the front has its turn next.
-    turns: VecDeque<Lane>,
-    running: usize,
-    waiting: usize,
+    /// The lanes with running or waiting jobs. The lane at the front has its turn next. There are
+    /// few such lanes, even with thousands of tenants, so a linear search is fast.
+    lanes: VecDeque<LaneState<J>>,
 }
 
 #[derive(Debug)]
 struct LaneState<J> {
+    lane: Lane,
     running: usize,
     waiting: FairQueue<J>,
 }
 
-impl<J> Default for LaneState<J> {
-    fn default() -> LaneState<J> {
-        LaneState { running: 0, waiting: FairQueue::default() }
+impl Lane {
+    /// The most jobs of the lane that wait.
+    fn max_waiting(self) -> usize {
+        match self {
+            Lane::Tenant(_) => MAX_WAITING,
+            Lane::Passwords => MAX_WAITING_PASSWORDS,
+        }
+    }
+
+    /// The most jobs of the lane that run at a time.
+    fn max_running(self, workers: usize) -> usize {
+        match self {
+            Lane::Tenant(_) => (workers / WORKERS_PER_TENANT_JOB).max(1),
+            Lane::Passwords => 1,
+        }
     }
 }
 
 impl<J> Scheduler<J> {
     /// A scheduler for a pool of `workers` threads.
     pub fn new(workers: usize) -> Scheduler<J> {
-        let (lanes, turns) = (HashMap::new(), VecDeque::new());
-        Scheduler { workers, lanes, turns, running: 0, waiting: 0 }
+        Scheduler { workers, lanes: VecDeque::new() }
     }
 
     /// Adds a waiting job. Returns the job that is rejected if there is no room: the newest of the
-    /// lane with the most waiting jobs.
+    /// longest lane. If several lanes are the longest, the lane of the new job loses a job.
+    ///
+    /// Example: of 1,024 waiting jobs, A has 1,000 and B has 24. A new job of C has room, because A
+    /// loses its newest job. A new job of A is rejected itself, unless another address of A has more
+    /// jobs. Without this rule, A could fill the queue, and all others would get `overloaded`.
     pub fn add(&mut self, lane: Lane, client: IpAddr, job: J) -> Option<J> {
-        let own = self.lanes.get(&lane).map_or(0, |state| state.waiting.len());
-        let mut limit = match lane {
-            Lane::Tenant(_) => usize::MAX,
-            Lane::Passwords => MAX_WAITING_PASSWORDS,
-        };
-        let mut rejected = None;
-        if self.waiting >= MAX_WAITING && own < limit {
-            rejected = self.reject_newest_of_longest(own + 1);
-            if rejected.is_none() {
-                limit = own;
-            }
+        if !self.lanes.iter().any(|state| state.lane == lane) {
+            self.lanes.push_back(LaneState { lane, running: 0, waiting: FairQueue::default() });
         }
-        self.push(lane, client, job, limit).or(rejected)
-    }
-
-    fn push(&mut self, lane: Lane, client: IpAddr, job: J, limit: usize) -> Option<J> {
-        let state = self.lanes.entry(lane).or_default();
-        let had_none = state.waiting.is_empty();
-        let rejected = state.waiting.push(limit, client, job);
-        if had_none && !state.waiting.is_empty() {
-            self.turns.push_back(lane);
+        let own = self.lanes.iter_mut().find(|state| state.lane == lane)?;
+        own.waiting.push(client, job);
+        if own.waiting.len() > lane.max_waiting() {
+            return own.waiting.pop_newest_of_longest(client);
         }
-        self.waiting += usize::from(rejected.is_none());
-        rejected
-    }
-
-    /// Removes the newest waiting job of the longest lane, if that has more than `length` jobs.
-    fn reject_newest_of_longest(&mut self, length: usize) -> Option<J> {
-        let longest = self.lanes.values_mut().max_by_key(|state| state.waiting.len())?;
-        if longest.waiting.len() <= length {
+        let waiting: usize = self.lanes.iter().map(|state| state.waiting.len()).sum();
+        if waiting <= MAX_WAITING {
             return None;
         }
-        self.waiting -= 1;
-        longest.waiting.pop_newest()
+        let length = |state: &&mut LaneState<J>| (state.waiting.len(), state.lane == lane);
+        self.lanes.iter_mut().max_by_key(length)?.waiting.pop_newest_of_longest(client)
     }
 
     /// Takes the next job that may run. Its lane counts it as running until [`Scheduler::finish`].
@@ -110,39 +103,27 @@ impl<J> Scheduler<J> {
     /// One worker always stays free to receive requests. Otherwise nobody would learn that a tenant
     /// without running jobs has sent one.
     pub fn start_next(&mut self) -> Option<(Lane, J)> {
-        if self.running + 1 >= self.workers.max(2) {
+        let running: usize = self.lanes.iter().map(|state| state.running).sum();
+        if running + 1 >= self.workers.max(2) {
             return None;
         }
-        let may_run = |lane: &Lane| {
-            self.lanes.get(lane).is_some_and(|state| state.running < self.limit(*lane))
+        let may_run = |state: &LaneState<J>| {
+            !state.waiting.is_empty() && state.running < state.lane.max_running(self.workers)
         };
-        let position = self.turns.iter().position(may_run)?;
-        let lane = self.turns.remove(position)?;
-        let state = self.lanes.get_mut(&lane)?;
-        let job = state.waiting.pop()?;
+        let position = self.lanes.iter().position(may_run)?;
+        let mut state = self.lanes.remove(position)?;
+        let (lane, job) = (state.lane, state.waiting.pop());
         state.running += 1;
-        self.running += 1;
-        self.waiting -= 1;
-        if !state.waiting.is_empty() {
-            self.turns.push_back(lane);
-        }
-        Some((lane, job))
-    }
-
-    /// How many jobs of the lane may run at a time.
-    fn limit(&self, lane: Lane) -> usize {
-        match lane {
-            Lane::Tenant(_) => (self.workers / WORKERS_PER_TENANT_JOB).max(1),
-            Lane::Passwords => 1,
-        }
+        self.lanes.push_back(state);
+        Some((lane, job?))
     }
 
     /// Ends a job that [`Scheduler::start_next`] returned.
     pub fn finish(&mut self, lane: Lane) {
-        if let Some(state) = self.lanes.get_mut(&lane) {
+        if let Some(state) = self.lanes.iter_mut().find(|state| state.lane == lane) {
             state.running -= 1;
-            self.running -= 1;
         }
+        self.lanes.retain(|state| state.running > 0 || !state.waiting.is_empty());
     }
 }
 

@@ -1,12 +1,13 @@
 //! tiny_http, and the worker threads.
 //!
-//! The edge has parsed each request already. tiny_http gets its method, its target and a number,
-//! over one private connection on which requests follow each other without waiting for responses.
-//! tiny_http parses them and hands them to workers. A worker finds the whole request under the
-//! number, and the response goes back in memory: nothing is written to the connection.
+//! The edge has parsed each request already. The edge sends the method, the target and a number to
+//! tiny_http, over one private connection. Requests follow each other on this connection without
+//! waiting for responses. tiny_http parses the requests and hands them to workers. A worker finds
+//! the whole request under the number. The response goes back in memory, so nothing is written to
+//! the connection.
 //!
 //! A worker that receives a request looks up its key, which takes some 10 µs, and adds a job to the
-//! [`Scheduler`]. So requests pass tiny_http in microseconds, and all waiting is done in one place,
+//! [`Scheduler`]. So requests pass tiny_http in microseconds. All waiting is done in the scheduler,
 //! which knows the tenant.
 
 use std::collections::VecDeque;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -92,7 +93,7 @@ struct Shared {
 struct Outbox {
     connection: UnixStream,
     unsent: VecDeque<Box<Exchange>>,
-    /// What tiny_http has, by number.
+    /// The requests that tiny_http has, by number.
     sent: Vec<(u64, Box<Exchange>)>,
     last_number: u64,
     watchdog: Option<oneshot::Sender<()>>,
@@ -108,22 +109,6 @@ struct Jobs {
     /// The workers that wait for a request.
     receiving: usize,
     is_stopping: bool,
-}
-
-/// What a worker does next.
-enum Task {
-    Run(Lane, Box<Job>),
-    /// Too many jobs wait, so this one gets its rejection.
-    Reject(Box<Job>),
-    Receive,
-}
-
-/// What a worker has just done.
-enum Done {
-    Nothing,
-    Ran(Lane),
-    /// `None` if the request was answered at once.
-    Received(Option<Box<Job>>),
 }
 
 impl WorkerPool {
@@ -237,56 +222,37 @@ fn head(method: &str, path: &str, query: Option<&str>, number: u64) -> String {
 }
 
 impl Shared {
-    fn work(&self) {
-        let mut done = Done::Nothing;
-        while let Some(task) = self.next_task(done) {
-            done = match task {
-                Task::Run(lane, job) => {
-                    self.run(*job);
-                    Done::Ran(lane)
-                }
-                Task::Reject(job) => {
-                    job.responder.send((job.rejection)());
-                    Done::Nothing
-                }
-                Task::Receive => Done::Received(self.receive()),
-            };
-        }
-    }
-
-    /// Waits until there is something to do. Returns `None` if the pool stops.
+    /// Runs jobs until the pool stops. If no job may run, the worker receives a request. If enough
+    /// workers receive already, the worker sleeps.
     ///
-    /// A job that may run never waits for a worker that sleeps. A job becomes one that may run when
-    /// a worker has received it, or has run another job. That worker comes here and takes it.
-    fn next_task(&self, done: Done) -> Option<Task> {
+    /// Example: 32 workers, and no requests. Workers 1, 2 and 3 wait for a request, and the other 29
+    /// sleep. Worker 1 receives a request, adds its job, and takes the job itself. Workers 2 and 3
+    /// still receive. If they take jobs, too, the last of the three wakes a fourth worker.
+    /// Otherwise, new requests would wait until a job ends.
+    ///
+    /// No worker is woken for a job. A job may run as soon as a worker has added it, or has finished
+    /// another job of its lane. That worker looks for the next job before it does anything else.
+    fn work(&self) {
         let mut jobs = self.jobs.lock();
-        match done {
-            Done::Nothing => {}
-            Done::Ran(lane) => jobs.scheduler.finish(lane),
-            Done::Received(job) => {
-                jobs.receiving -= 1;
-                if let Some(job) = job
-                    && let Some(rejected) = jobs.scheduler.add(job.lane, job.request.client, job)
-                {
-                    return Some(Task::Reject(rejected));
-                }
-            }
-        }
-        loop {
-            if jobs.is_stopping {
-                return None;
-            }
+        while !jobs.is_stopping {
             if let Some((lane, job)) = jobs.scheduler.start_next() {
                 if jobs.receiving == 0 {
                     self.wake.notify_one();
                 }
-                return Some(Task::Run(lane, job));
-            }
-            if jobs.receiving < MAX_RECEIVING {
+                MutexGuard::unlocked(&mut jobs, || self.run(*job));
+                jobs.scheduler.finish(lane);
+            } else if jobs.receiving < MAX_RECEIVING {
                 jobs.receiving += 1;
-                return Some(Task::Receive);
+                let received = MutexGuard::unlocked(&mut jobs, || self.receive());
+                jobs.receiving -= 1;
+                let Some(job) = received else { continue };
+                if let Some(rejected) = jobs.scheduler.add(job.lane, job.request.client, job) {
+                    let Job { responder, rejection, .. } = *rejected;
+                    MutexGuard::unlocked(&mut jobs, || responder.send(rejection()));
+                }
+            } else {
+                self.wake.wait(&mut jobs);
             }
-            self.wake.wait(&mut jobs);
         }
     }
 
@@ -295,7 +261,7 @@ impl Shared {
         // The client may have disconnected while the job waited.
         if responder.is_wanted() {
             self.metrics.busy_workers.inc();
-            self.guard(Some(request.id), || run(request, responder));
+            guard(request.id, || run(request, responder));
             self.metrics.busy_workers.dec();
         }
     }
@@ -316,7 +282,7 @@ impl Shared {
         // Dropped unused, the writer writes nothing. The request itself would write a 500.
         drop(received.into_writer());
         let Exchange { request, responder } = *exchange?;
-        self.guard(Some(request.id), || (self.handler)(request, responder))?.map(Box::new)
+        guard(request.id, || (self.handler)(request, responder))?.map(Box::new)
     }
 
     /// The exchange that `received` names. `None` for the watchdog's request.
@@ -338,16 +304,15 @@ impl Shared {
         }
         exchange
     }
+}
 
-    /// Runs `work`. Returns `None` if it panics, whose place Rust has written to standard error.
-    fn guard<T>(&self, request_id: Option<Uuid>, work: impl FnOnce() -> T) -> Option<T> {
-        let result = panic::catch_unwind(AssertUnwindSafe(work));
-        if result.is_err() {
-            let request_id = request_id.map(tracing::field::display);
-            tracing::error!(request_id, "a handler panicked");
-        }
-        result.ok()
+/// Runs `work`. Returns `None` if it panics. Rust writes the place of the panic to standard error.
+fn guard<T>(request_id: Uuid, work: impl FnOnce() -> T) -> Option<T> {
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    if result.is_err() {
+        tracing::error!(%request_id, "a handler panicked");
     }
+    result.ok()
 }
 
 impl Request {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::error::{PanelError, TOO_MANY_ATTEMPTS};
-use crate::fair_queue::address_of;
 use crate::http::Request;
+use crate::http::request::address_of;
 use crate::password::{self, HashError};
 
 /// Failures within [`WINDOW`] from which on one address is refused.

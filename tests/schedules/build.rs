@@ -6,7 +6,7 @@ use std::{env, fs};
 
 /// The sources, without their tests.
 const SOURCES: [&str; 9] = [
-    "fair_queue.rs",
+    "http/fair_queue.rs",
     "http/scheduler.rs",
     "http/worker_pool.rs",
     "http/responder.rs",
@@ -20,8 +20,8 @@ const SOURCES: [&str; 9] = [
 /// In all sources.
 const PATHS: [(&str, &str); 14] = [
     (
-        "use parking_lot::{Condvar, Mutex};",
-        "use crate::stand_ins::condvar::Condvar; use parking_lot::Mutex;",
+        "use parking_lot::{Condvar, Mutex, MutexGuard};",
+        "use crate::stand_ins::condvar::Condvar; use parking_lot::{Mutex, MutexGuard};",
     ),
     ("rusqlite::", "crate::stand_ins::rusqlite::"),
     ("r2d2::Pool", "crate::stand_ins::r2d2::Pool"),
@@ -105,12 +105,12 @@ const FAULTS: [(&str, &str, &str, &str); 15] = [
     (
         "OneLaneIsServed",
         "http/scheduler.rs",
-        "self.turns.iter().position(may_run)?",
-        "self.turns.iter().take(if {} { 1 } else { usize::MAX }).position(may_run)?",
+        "self.lanes.iter().position(may_run)?",
+        "self.lanes.iter().take(if {} { 1 } else { usize::MAX }).position(may_run)?",
     ),
     (
         "RestOfAClientIsLost",
-        "fair_queue.rs",
+        "http/fair_queue.rs",
         "        if !items.is_empty() {",
         "if !items.is_empty() && !{} {",
     ),

@@ -11,11 +11,10 @@ pub mod stand_ins;
 use stand_ins::{clock, config, files, metrics, model, secret};
 
 #[rustfmt::skip]
-pub mod fair_queue { include!(concat!(env!("OUT_DIR"), "/fair_queue.rs")); }
-#[rustfmt::skip]
 pub mod http {
     use crate::stand_ins::response;
     pub use crate::stand_ins::response as error;
+    mod fair_queue { include!(concat!(env!("OUT_DIR"), "/http/fair_queue.rs")); }
     pub mod scheduler { include!(concat!(env!("OUT_DIR"), "/http/scheduler.rs")); }
     pub mod worker_pool { include!(concat!(env!("OUT_DIR"), "/http/worker_pool.rs")); }
     pub mod responder { include!(concat!(env!("OUT_DIR"), "/http/responder.rs")); }

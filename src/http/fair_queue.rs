@@ -2,7 +2,9 @@
 //! the others.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
+
+use crate::http::request::address_of;
 
 /// A queue with one list of items for each client address.
 #[derive(Debug)]
@@ -25,36 +27,30 @@ impl<T> FairQueue<T> {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.clients.is_empty()
+        self.length == 0
     }
 
-    /// Adds `item` behind the client's other items. Returns the rejected item if the queue has
-    /// `limit` items already.
-    ///
-    /// Example: A waits with 5 items, and B adds its second. A loses its newest item. If A had only
-    /// 3, B's new item would be rejected, because A's list is not two items longer.
-    pub fn push(&mut self, limit: usize, client: IpAddr, item: T) -> Option<T> {
+    /// Adds `item` behind the client's other items.
+    pub fn push(&mut self, client: IpAddr, item: T) {
         let client = address_of(client);
-        let mut rejected = None;
-        if self.length >= limit {
-            let own = self.clients.iter().find(|(address, _)| *address == client);
-            let own = own.map_or(0, |(_, items)| items.len());
-            if self.clients.iter().all(|(_, items)| items.len() <= own + 1) {
-                return Some(item);
-            }
-            rejected = self.pop_newest();
-        }
         self.length += 1;
         match self.clients.iter_mut().find(|(address, _)| *address == client) {
             Some((_, items)) => items.push_back(item),
             None => self.clients.push_back((client, VecDeque::from([item]))),
         }
-        rejected
     }
 
-    /// Removes and returns the newest item of the address with the most items.
-    pub fn pop_newest(&mut self) -> Option<T> {
-        let (_, longest) = self.clients.iter_mut().max_by_key(|(_, items)| items.len())?;
+    /// Removes and returns the newest item of the address with the most items. If several addresses
+    /// have the most, `client` loses its item.
+    ///
+    /// Example: A has 5 items, and B has just added its second. A loses its newest item. If A had
+    /// only 2, B would lose the item that it has just added: otherwise A and B would take away each
+    /// other's items in turn.
+    pub fn pop_newest_of_longest(&mut self, client: IpAddr) -> Option<T> {
+        let client = address_of(client);
+        let length =
+            |(address, items): &&mut (IpAddr, VecDeque<T>)| (items.len(), *address == client);
+        let (_, longest) = self.clients.iter_mut().max_by_key(length)?;
         let item = longest.pop_back();
         self.clients.retain(|(_, items)| !items.is_empty());
         self.length -= 1;
@@ -73,15 +69,6 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// Returns the address that identifies a client: an IPv4 address, or the /64 network of an IPv6
-/// address, since a provider assigns at least a /64 to each customer.
-pub fn address_of(client: IpAddr) -> IpAddr {
-    match client {
-        IpAddr::V4(_) => client,
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,7 +80,7 @@ mod tests {
     fn filled(items: &[(&str, u32)]) -> FairQueue<u32> {
         let mut queue = FairQueue::default();
         for (client, item) in items {
-            assert_eq!(queue.push(usize::MAX, ip(client), *item), None);
+            queue.push(ip(client), *item);
         }
         queue
     }
@@ -114,7 +101,7 @@ mod tests {
             ("192.0.2.3", 5),
         ]);
         assert_eq!(queue.pop(), Some(1));
-        assert_eq!(queue.push(9, ip("192.0.2.2"), 6), None);
+        queue.push(ip("192.0.2.2"), 6);
         assert_eq!(drained(queue), [4, 5, 2, 6, 3]);
     }
 
@@ -125,15 +112,18 @@ mod tests {
     }
 
     #[test]
-    fn in_a_full_queue_the_address_with_the_most_items_loses_its_newest() {
+    fn the_address_with_the_most_items_loses_its_newest() {
         let mut queue =
             filled(&[("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.1", 3), ("192.0.2.2", 4)]);
-        let mut push = |client, item| queue.push(4, ip(client), item);
-        assert_eq!(push("192.0.2.1", 5), Some(5));
-        assert_eq!(push("192.0.2.3", 6), Some(3));
-        assert_eq!(push("192.0.2.2", 7), Some(7), "one has two, the other one");
-        assert_eq!(push("192.0.2.4", 8), Some(2));
-        assert_eq!(push("192.0.2.5", 9), Some(9));
+        let mut replace = |client, item| {
+            queue.push(ip(client), item);
+            queue.pop_newest_of_longest(ip(client))
+        };
+        assert_eq!(replace("192.0.2.1", 5), Some(5));
+        assert_eq!(replace("192.0.2.3", 6), Some(3));
+        assert_eq!(replace("192.0.2.2", 7), Some(7), "both would have two");
+        assert_eq!(replace("192.0.2.4", 8), Some(2));
+        assert_eq!(replace("192.0.2.5", 9), Some(9));
         assert_eq!(drained(queue), [1, 4, 6, 8]);
     }
 }
