@@ -1,5 +1,5 @@
-//! The documents agree with the service: the tables of errors in `docs/contract.md`, and the paths
-//! of files.
+//! The documents agree with the service: the table of errors in `docs/api.md`, and the paths of
+//! files.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ fn read(path: &str) -> String {
 
 /// The lines of section 6 of the contract.
 fn errors_section() -> Vec<String> {
-    let text = read("docs/contract.md");
+    let text = read("docs/api.md");
     let section = text.lines().skip_while(|line| *line != "## 6. Errors").skip(1);
     section.take_while(|line| !line.starts_with("## ")).map(str::to_owned).collect()
 }
@@ -38,7 +38,7 @@ fn error_code(row: &str) -> Option<(&str, u16)> {
 
 #[test]
 fn the_contract_lists_the_conditions_of_the_catalogue() {
-    let text = read("docs/contract.md");
+    let text = read("docs/api.md");
     let mut listed: Vec<(&str, u16)> = text.lines().filter_map(error_code).collect();
     let mut catalogue: Vec<(&str, u16)> = ErrorCode::all()
         .map(ErrorCode::describe)
@@ -58,13 +58,15 @@ fn the_contract_lists_the_codes_of_fields() {
 }
 
 /// The documents that name files of the repository.
-const DOCUMENTS: [&str; 17] = [
+const DOCUMENTS: [&str; 19] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
     "benches/README.md",
     "benches/results.md",
+    "docs/api.md",
+    "docs/commands.md",
     "docs/decisions.md",
     "docs/operations.md",
     "docs/recovery.md",
