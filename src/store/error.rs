@@ -1,5 +1,4 @@
-//! Why the store did not do what it was asked. No type of the database library appears outside
-//! `store/`.
+//! Why the store did not do what it was asked.
 
 use std::path::{Path, PathBuf};
 
@@ -35,10 +34,9 @@ impl OpenError {
     }
 }
 
-/// A statement failed. The text is SQLite's own.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct DatabaseError(#[from] pub(super) rusqlite::Error);
+/// A statement failed. The text is SQLite's own. Modules outside `store/` pass the error on and do
+/// not look into it.
+pub type DatabaseError = rusqlite::Error;
 
 /// Why a request's read or mutation was not done. The cause is in the log already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

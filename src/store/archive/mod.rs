@@ -64,12 +64,6 @@ pub enum ArchiveError {
     Database(#[from] DatabaseError),
 }
 
-impl From<rusqlite::Error> for ArchiveError {
-    fn from(error: rusqlite::Error) -> ArchiveError {
-        ArchiveError::Database(error.into())
-    }
-}
-
 /// Adds `path` to an error of the file system.
 fn at(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
     let path = path.to_owned();

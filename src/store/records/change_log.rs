@@ -10,7 +10,6 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::encoding::write_value;
 use super::{Reading, Record, Writing};
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
@@ -183,12 +182,11 @@ pub struct ChangesPage {
     pub more: bool,
 }
 
-/// The columns of an entry: its number, time, resource, record, action and request, then its
-/// members `fields`, `before` and `by` as JSON.
+/// The columns of an entry. `fields`, `before` and `by` are JSON text.
 const ENTRY: &str = "seq, at, resource, record_id, action, request_id,
-    json(fields), coalesce(json(before), 'null'),
+    json(fields) AS fields, coalesce(json(before), 'null') AS before,
     iif(by_key IS NULL, json_object('kind', 'command', 'name', by_name),
-      json_object('kind', 'key', 'id', by_key, 'name', by_name, 'prefix', by_prefix))";
+      json_object('kind', 'key', 'id', by_key, 'name', by_name, 'prefix', by_prefix)) AS by";
 
 impl Reading<'_> {
     /// One page of the change log. `None` if entries behind the position are gone, or if the
@@ -241,19 +239,24 @@ impl Reading<'_> {
     /// Writes the entry of a row of [`ENTRY`], with its record as it is now.
     fn write_entry(&self, json: &mut JsonWriter, row: &Row<'_>) -> Result<(), DatabaseError> {
         json.begin_object();
-        for (column, name) in ["seq", "at", "resource", "id", "action"].into_iter().enumerate() {
+        json.member("seq", &row.get::<_, i64>("seq")?);
+        json.member("at", row.get_ref("at")?.as_str()?);
+        let (resource, id) = (row.get_ref("resource")?.as_str()?, row.get("record_id")?);
+        json.member("resource", resource);
+        json.member("id", &id);
+        json.member("action", row.get_ref("action")?.as_str()?);
+        for name in ["fields", "before", "by"] {
             json.name(name);
-            write_value(json, row.get_ref(column)?, false)?;
+            json.raw(row.get_ref(name)?.as_str()?.as_bytes());
         }
-        for (column, name) in (6..).zip(["fields", "before", "by"]) {
-            json.name(name);
-            json.raw(row.get::<_, String>(column)?.as_bytes());
-        }
-        json.member("request_id", &row.get::<_, Option<[u8; 16]>>(5)?.map(Uuid::from_bytes));
+        let request_id = row.get::<_, Option<[u8; 16]>>("request_id")?;
+        json.member("request_id", &request_id.map(Uuid::from_bytes));
         json.name("record");
-        let resource = Resource::find(&row.get::<_, String>(2)?);
-        let id = RecordId(row.get(3)?);
-        match resource.map(|resource| self.json(resource, id, &[])).transpose()?.flatten() {
+        let record = match Resource::find(resource) {
+            Some(resource) => self.json(resource, RecordId(id), &[])?,
+            None => None,
+        };
+        match record {
             Some((record, _)) => json.raw(&record),
             None => json.value(&()),
         }

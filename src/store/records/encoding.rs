@@ -130,49 +130,48 @@ impl Record {
 
     fn write(&self, resource: &Resource, version: Option<Version>) -> Vec<u8> {
         let mut json = JsonWriter::with_capacity(512);
-        let timestamps = [self.created_at, self.updated_at].map(|at| at.to_string());
-        let timestamps = timestamps.iter().map(ToSql::to_sql);
-        let fields = self.values.iter().map(ToSql::to_sql);
-        let values = [self.id.0.to_sql()].into_iter().chain(fields).chain(timestamps);
-        let values = values.collect::<rusqlite::Result<Vec<_>>>();
         json.begin_object();
-        // It cannot fail: text in memory is UTF-8.
-        let _ = values
-            .and_then(|values| write_members(&mut json, resource, values.iter().map(value_ref)));
+        json.member("id", &self.id.0);
+        for (field, value) in resource.fields.iter().zip(&self.values) {
+            json.member(field.name, value);
+        }
+        json.member("created_at", &self.created_at);
+        json.member("updated_at", &self.updated_at);
         version.inspect(|version| write_etag(&mut json, *version));
         json.end_object();
         json.take()
     }
 }
 
-/// Appends the JSON object of a row with the columns of [`Statements::one`], and then those of what
-/// the record includes.
+/// Writes the JSON object of a record whose columns, those of [`Statements::one`], begin at
+/// `first`. The columns of the records in `include` follow. Returns the record's version.
 pub(super) fn write_row(
     json: &mut JsonWriter,
     resource: &Resource,
     include: &[&Inclusion],
     row: &Row<'_>,
-) -> rusqlite::Result<()> {
-    let from = |first| (first..).map(|at| row.get_ref(at));
+    first: usize,
+) -> rusqlite::Result<Version> {
+    let members = &Statements::of(resource).members;
     json.begin_object();
-    write_members(json, resource, from(0))?;
-    let version = |first, resource: &Resource| row.get(first + resource.fields.len() + 3);
-    let mut first = resource.fields.len() + 4;
+    for (column, (name, kind)) in (first..).zip(members) {
+        json.name(name);
+        write_value(json, row.get_ref(column)?, *kind)?;
+    }
+    let mut next = first + members.len();
+    let version = Version(row.get(next)?);
+    next += 1;
     for one in include {
         json.name(one.name());
-        if row.get_ref(first)? == ValueRef::Null {
-            json.value(&());
-        } else {
-            json.begin_object();
-            write_members(json, one.resource, from(first))?;
-            write_etag(json, Version(version(first, one.resource)?));
-            json.end_object();
+        match row.get_ref(next)? {
+            ValueRef::Null => json.value(&()),
+            _ => _ = write_row(json, one.resource, &[], row, next)?,
         }
-        first += one.resource.fields.len() + 4;
+        next += Statements::of(one.resource).members.len() + 1;
     }
-    write_etag(json, Version(version(0, resource)?));
+    write_etag(json, version);
     json.end_object();
-    Ok(())
+    Ok(version)
 }
 
 /// Writes the member `etag`: the version in quotation marks (contract section 13).
@@ -181,39 +180,13 @@ fn write_etag(json: &mut JsonWriter, version: Version) {
     json.raw(format!(r#""\"{}\"""#, version.0).as_bytes());
 }
 
-fn value_ref<'v>(value: &'v ToSqlOutput<'_>) -> rusqlite::Result<ValueRef<'v>> {
-    Ok(match value {
-        ToSqlOutput::Borrowed(value) => *value,
-        ToSqlOutput::Owned(value) => value.into(),
-        _ => ValueRef::Null,
-    })
-}
-
-fn write_members<'v>(
-    json: &mut JsonWriter,
-    resource: &Resource,
-    values: impl Iterator<Item = rusqlite::Result<ValueRef<'v>>>,
-) -> rusqlite::Result<()> {
-    for ((name, kind), value) in Statements::of(resource).members.iter().zip(values) {
-        json.name(name);
-        match value? {
-            ValueRef::Text(text) if *kind == Kind::Custom => json.raw(text),
-            value => write_value(json, value, *kind == Kind::Boolean)?,
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn write_value(
-    json: &mut JsonWriter,
-    value: ValueRef<'_>,
-    is_boolean: bool,
-) -> rusqlite::Result<()> {
+fn write_value(json: &mut JsonWriter, value: ValueRef<'_>, kind: Kind) -> rusqlite::Result<()> {
     match value {
         ValueRef::Null => json.value(&()),
-        ValueRef::Integer(number) if is_boolean => json.value(&(number != 0)),
+        ValueRef::Integer(number) if kind == Kind::Boolean => json.value(&(number != 0)),
         ValueRef::Integer(number) => json.value(&number),
         ValueRef::Real(number) => json.value(&number),
+        ValueRef::Text(text) if kind == Kind::Custom => json.raw(text),
         ValueRef::Text(text) | ValueRef::Blob(text) => {
             json.text(std::str::from_utf8(text).map_err(damaged_text)?);
         }

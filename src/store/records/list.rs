@@ -57,7 +57,7 @@ impl Reading<'_> {
                     json.end_array();
                     return Ok((json.take(), last));
                 }
-                write_row(&mut json, list.resource, &list.include, row)?;
+                write_row(&mut json, list.resource, &list.include, row, 0)?;
                 taken += 1;
                 if taken == list.limit {
                     let value = row.get_ref(list.sort.name)?;

@@ -81,9 +81,9 @@ impl<'a> Reading<'a> {
         connection: &Connection,
         work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let transaction = connection.unchecked_transaction().map_err(DatabaseError)?;
+        let transaction = connection.unchecked_transaction()?;
         let value = work(&Reading::new(&transaction))?;
-        transaction.finish().map_err(DatabaseError)?;
+        transaction.finish()?;
         Ok(value)
     }
 
@@ -100,8 +100,8 @@ impl<'a> Reading<'a> {
         let mut rows = statement.query([id.0])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let mut json = JsonWriter::with_capacity(512);
-        write_row(&mut json, resource, include, row)?;
-        Ok(Some((json.take(), Version(row.get(resource.fields.len() + 3)?))))
+        let version = write_row(&mut json, resource, include, row, 0)?;
+        Ok(Some((json.take(), version)))
     }
 
     pub fn record(
@@ -110,7 +110,7 @@ impl<'a> Reading<'a> {
         id: RecordId,
     ) -> Result<Option<Record>, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
-        Ok(statement.query_row([id.0], |row| read_record(resource, row)).optional()?)
+        statement.query_row([id.0], |row| read_record(resource, row)).optional()
     }
 
     /// The record's version; `None` if there is no such record.
@@ -121,7 +121,7 @@ impl<'a> Reading<'a> {
     ) -> Result<Option<Version>, DatabaseError> {
         let sql = format!("SELECT version FROM {} WHERE id = ?", resource.plural);
         let mut statement = self.connection.prepare_cached(&sql)?;
-        Ok(statement.query_row([id.0], |row| row.get(0).map(Version)).optional()?)
+        statement.query_row([id.0], |row| row.get(0).map(Version)).optional()
     }
 
     pub fn exists(&self, resource: &Resource, id: RecordId) -> Result<bool, DatabaseError> {
@@ -151,11 +151,11 @@ impl<'a> Reading<'a> {
     ) -> Result<u64, E> {
         let (table, columns) = (resource.plural, &Statements::of(resource).columns);
         let sql = format!("SELECT {columns} FROM {table} AS r ORDER BY r.id");
-        let mut statement = self.connection.prepare(&sql).map_err(DatabaseError)?;
-        let mut rows = statement.query([]).map_err(DatabaseError)?;
+        let mut statement = self.connection.prepare(&sql)?;
+        let mut rows = statement.query([])?;
         let mut count = 0;
-        while let Some(row) = rows.next().map_err(DatabaseError)? {
-            take(&read_record(resource, row).map_err(DatabaseError)?)?;
+        while let Some(row) = rows.next()? {
+            take(&read_record(resource, row)?)?;
             count += 1;
         }
         Ok(count)
@@ -170,19 +170,19 @@ impl<'a> Reading<'a> {
         );
         let mut statement = self.connection.prepare(&sql)?;
         let names = statement.query_map([], |row| row.get(0))?;
-        Ok(names.collect::<rusqlite::Result<_>>()?)
+        names.collect()
     }
 
     /// The number of records.
     pub fn count(&self, resource: &Resource) -> Result<i64, DatabaseError> {
         let sql = format!("SELECT count(*) FROM {}", resource.plural);
-        Ok(self.connection.query_row(&sql, [], |row| row.get(0))?)
+        self.connection.query_row(&sql, [], |row| row.get(0))
     }
 
     /// Whether the resource has, or ever had, a record.
     pub fn has_ever_held(&self, resource: &Resource) -> Result<bool, DatabaseError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ? AND seq > 0)";
-        Ok(self.connection.query_row(sql, [resource.plural], |row| row.get(0))?)
+        self.connection.query_row(sql, [resource.plural], |row| row.get(0))
     }
 
     /// Finds the records whose `field` equals `value`, as filters compare. Returns at most ten ids.
@@ -196,7 +196,7 @@ impl<'a> Reading<'a> {
         let sql = format!("SELECT id FROM {table} WHERE {name} = ? LIMIT 10");
         let mut statement = self.connection.prepare_cached(&sql)?;
         let ids = statement.query_map([value], |row| row.get(0).map(RecordId))?;
-        Ok(ids.collect::<rusqlite::Result<_>>()?)
+        ids.collect()
     }
 }
 

@@ -46,7 +46,7 @@ impl<'a> Writing<'a> {
 
     /// Undoes what the present mutation has written. The mutation must be rejected then.
     pub fn undo(&self) -> Result<(), DatabaseError> {
-        Ok(database::execute(self.connection(), "ROLLBACK TO mutation")?)
+        database::execute(self.connection(), "ROLLBACK TO mutation")
     }
 
     /// Adds a record with the next id, or with `id`.
@@ -225,7 +225,7 @@ impl Reading<'_> {
             let (status, location) = (row.get(1)?, row.get(2)?);
             Ok((row.get(0)?, Answer { status, location, etag: row.get(3)?, body: row.get(4)? }))
         });
-        Ok(stored.optional()?)
+        stored.optional()
     }
 }
 

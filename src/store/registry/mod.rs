@@ -79,12 +79,6 @@ pub enum RegistryError {
 
 pub(in crate::store) type Result<T, E = RegistryError> = std::result::Result<T, E>;
 
-impl From<rusqlite::Error> for RegistryError {
-    fn from(error: rusqlite::Error) -> RegistryError {
-        RegistryError::Database(error.into())
-    }
-}
-
 /// What one actor changes in the keys and the password of one tenant. Each change commits with its
 /// event.
 #[derive(Clone, Copy, Debug)]

@@ -233,12 +233,11 @@ impl Tenant {
         let is_over = move || deadline.is_over();
         let outcome = connection
             .progress_handler(INSTRUCTIONS, Some(is_over))
-            .map_err(DatabaseError)
             .and_then(|()| Reading::of_one_moment(&connection, work));
         // Without a handler nothing is left to fail.
         let _ = connection.progress_handler(0, None::<fn() -> bool>);
         let outcome = outcome.inspect(|_| *failure.lock() = None);
-        outcome.map_err(|DatabaseError(error)| match error.sqlite_error_code() {
+        outcome.map_err(|error| match error.sqlite_error_code() {
             Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
             _ => fails(&error),
         })

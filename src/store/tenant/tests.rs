@@ -15,7 +15,7 @@ use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, 
 use crate::store::archive::check::problems_of_records;
 use crate::store::data_dir::{TENANT, tenants_dir};
 use crate::store::database::{Role, differences};
-use crate::store::error::{DatabaseError, MutationError};
+use crate::store::error::MutationError;
 use crate::store::records::{Actor, Answer, ChangeContext, KeyLabel, Writing};
 
 type Outcome = Result<Result<(), &'static str>, StoreError>;
@@ -295,7 +295,7 @@ fn a_rejection_beside_a_change_that_cannot_be_committed_is_not_reported() {
                 INSERT INTO employees (customer_id, email, is_active, created_at, updated_at,
                                        search, version)
                 VALUES (9, '', 1, '', '', '', 1)";
-            writing.connection().execute_batch(statements).map_err(DatabaseError)?;
+            writing.connection().execute_batch(statements)?;
             Ok(writing.delete(&CUSTOMER, RecordId(1), &context()).map(drop)?)
         };
         let rejected = |writing: &Writing<'_>| {

@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::config::TenantLimits;
 use crate::files::free_space;
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
-use crate::store::error::{DatabaseError, MutationError, OpenError, StoreError};
+use crate::store::error::{MutationError, OpenError, StoreError};
 use crate::store::records::Writing;
 
 /// Operations from which on a commit takes no further mutation: enough to use the time of a sync,
@@ -224,7 +224,6 @@ impl WriterThread {
         // Where SQLite has ended the transaction, the commit reports it.
         let flushed = if transaction.is_autocommit() { Ok(()) } else { writing.flush() };
         drop(writing);
-        let flushed = flushed.map_err(|DatabaseError(error)| error);
         let committed = flushed.and_then(|()| database::commit(transaction));
         let committed = committed.map_err(|error| self.write_failed(&error));
         if committed.is_ok() && ran.iter().any(|(_, outcome)| outcome.is_ok()) {
@@ -292,7 +291,7 @@ impl WriterThread {
         let (keeps, outcome) = match catch_unwind(AssertUnwindSafe(|| run(writing))) {
             Ok(Ok(())) => (true, Ok(())),
             Ok(Err(MutationError::Rejected(()))) => (false, Ok(())),
-            Ok(Err(MutationError::Database(DatabaseError(error)))) => (false, Err(failed(error))),
+            Ok(Err(MutationError::Database(error))) => (false, Err(failed(error))),
             Err(_) => {
                 tracing::error!("a mutation panicked and is undone");
                 (false, Err(StoreError::Internal))
@@ -301,7 +300,7 @@ impl WriterThread {
         if !keeps {
             writing.forget_search(pending);
             if !transaction.is_autocommit() {
-                writing.undo().map_err(|DatabaseError(error)| failed(error))?;
+                writing.undo().map_err(failed)?;
             }
         }
         if !transaction.is_autocommit() {
