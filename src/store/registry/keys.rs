@@ -8,6 +8,7 @@ use jiff::Span;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
 use super::events::Action;
+use super::tenants::{Inactive, inactive};
 use super::{Administration, Registry, RegistryError, Result};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, Scopes, TenantId};
@@ -111,28 +112,6 @@ impl From<KeyRow> for KeyLabel {
 pub(in crate::store) const KEY_COLUMNS: &str = "
     keys.id, keys.tenant_id, keys.name, keys.prefix, keys.scopes, keys.created_at,
     keys.last_used_at, keys.revoked_at, keys.expires_at, keys.rate_limit";
-
-/// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract
-/// section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inactive {
-    /// The operator suspended the tenant.
-    Suspended,
-    /// The last day of the trial is past.
-    TrialOver,
-}
-
-/// A trial ends with its last day in UTC. Dates in this format have the order of their texts.
-pub(super) fn inactive(
-    suspended: bool,
-    trial_until: Option<&str>,
-    now: Moment,
-) -> Option<Inactive> {
-    if suspended {
-        return Some(Inactive::Suspended);
-    }
-    trial_until.is_some_and(|last_day| *last_day < *now.date()).then_some(Inactive::TrialOver)
-}
 
 /// A key as a request presents it.
 #[derive(Clone, Debug, PartialEq, Eq)]

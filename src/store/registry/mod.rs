@@ -18,11 +18,10 @@ pub(in crate::store) use events::EVENT_COLUMNS;
 pub use events::{Action, Admin, Event};
 pub(in crate::store) use keys::KEY_COLUMNS;
 pub use keys::{
-    Inactive, KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement,
-    check_key_name,
+    KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
 };
 pub(in crate::store) use tenants::TENANT_COLUMNS;
-pub use tenants::{SESSION_SECONDS, TenantRow, check_tenant_name};
+pub use tenants::{Inactive, SESSION_SECONDS, TenantRow, check_tenant_name};
 
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};

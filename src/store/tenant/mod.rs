@@ -39,6 +39,9 @@ use writer::{Mutation, Writer, tell};
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// How long a failure with the cause of the last one is not logged again.
+const LOG_PAUSE: Duration = Duration::from_mins(1);
+
 /// How long a file stays open, and its writer runs, without being used.
 const MAX_IDLE: Duration = Duration::from_mins(2);
 
@@ -63,14 +66,12 @@ pub struct Tenants {
 #[derive(Default)]
 struct Slot {
     state: Mutex<State>,
-    /// Opening counts as reading.
-    reading: Arc<Failure>,
-    writing: Arc<Failure>,
+    failure: Arc<Failure>,
 }
 
-/// The cause of the last failure, until there is a success. It is logged once, not for every
-/// request.
-type Failure = Mutex<Option<String>>;
+/// The cause of the last failure that was logged, and when. If a file is damaged, each of its
+/// requests fails with the same cause, and one line a minute is enough.
+type Failure = Mutex<Option<(String, Instant)>>;
 
 #[derive(Default)]
 enum State {
@@ -112,12 +113,11 @@ impl Tenants {
             Ok(tenant) => {
                 let tenant = Arc::new(tenant);
                 *state = State::Open(Arc::clone(&tenant), Instant::now());
-                *slot.reading.lock() = None;
                 Ok(tenant)
             }
             Err(error) => {
                 *state = State::Failed(Instant::now());
-                Err(unavailable(&slot.reading, &database, &error))
+                Err(unavailable(&slot.failure, &database, &error))
             }
         }
     }
@@ -180,9 +180,11 @@ impl Tenants {
 
 /// Logs why a file cannot be used. Returns the answer to the request.
 fn unavailable(failure: &Failure, database: &Database, cause: &dyn Display) -> StoreError {
-    let (file, cause) = (database.path().display(), cause.to_string());
-    if failure.lock().replace(cause.clone()).as_ref() != Some(&cause) {
-        tracing::error!(%file, cause, "the tenant's file cannot be used");
+    let cause = cause.to_string();
+    let mut last = failure.lock();
+    if !last.as_ref().is_some_and(|(logged, at)| *logged == cause && at.elapsed() < LOG_PAUSE) {
+        tracing::error!(file = %database.path().display(), cause, "the tenant's file cannot be used");
+        *last = Some((cause, Instant::now()));
     }
     StoreError::Unavailable
 }
@@ -195,8 +197,7 @@ pub struct Tenant {
     readers: Pool<SqliteConnectionManager>,
     /// With its last use. A mutation starts it: many tenants are only read.
     writer: Mutex<Option<(Writer, Instant)>>,
-    /// Of reading, and of writing.
-    failures: [Arc<Failure>; 2],
+    failure: Arc<Failure>,
 }
 
 impl Tenant {
@@ -211,8 +212,8 @@ impl Tenant {
         drop(database.open(Role::Reader)?);
         let identity = database.identity()?;
         let readers = database.readers(opener);
-        let failures = [&slot.reading, &slot.writing].map(Arc::clone);
-        Ok(Tenant { database, identity, limits, readers, writer: Mutex::new(None), failures })
+        let failure = Arc::clone(&slot.failure);
+        Ok(Tenant { database, identity, limits, readers, writer: Mutex::new(None), failure })
     }
 
     /// Whether the path still names the file that is open. An open connection goes on with a file
@@ -227,8 +228,7 @@ impl Tenant {
         deadline: Deadline,
         work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
     ) -> Result<T, StoreError> {
-        let [failure, _] = &self.failures;
-        let fails = |error: &dyn Display| unavailable(failure, &self.database, error);
+        let fails = |error: &dyn Display| unavailable(&self.failure, &self.database, error);
         let connection = self.readers.get().map_err(|error| fails(&error))?;
         let is_over = move || deadline.is_over();
         let outcome = connection
@@ -236,7 +236,6 @@ impl Tenant {
             .and_then(|()| Reading::of_one_moment(&connection, work));
         // Without a handler nothing is left to fail.
         let _ = connection.progress_handler(0, None::<fn() -> bool>);
-        let outcome = outcome.inspect(|_| *failure.lock() = None);
         outcome.map_err(|error| match error.sqlite_error_code() {
             Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
             _ => fails(&error),
@@ -258,9 +257,9 @@ impl Tenant {
         let mutation = Mutation::new(demand, work, done);
         let mut writer = self.writer.lock();
         if writer.is_none() {
-            let [_, failure] = &self.failures;
-            *writer = Writer::start(self.database.clone(), self.limits, Arc::clone(failure))
-                .inspect_err(|error| _ = unavailable(failure, &self.database, error))
+            let failure = Arc::clone(&self.failure);
+            *writer = Writer::start(self.database.clone(), self.limits, failure)
+                .inspect_err(|error| _ = unavailable(&self.failure, &self.database, error))
                 .map(|writer| (writer, Instant::now()))
                 .ok();
         }

@@ -226,9 +226,6 @@ impl WriterThread {
         drop(writing);
         let committed = flushed.and_then(|()| database::commit(transaction));
         let committed = committed.map_err(|error| self.write_failed(&error));
-        if committed.is_ok() && ran.iter().any(|(_, outcome)| outcome.is_ok()) {
-            *self.failure.lock() = None;
-        }
         for (done, outcome) in ran {
             tell(done, outcome.and(committed));
         }
