@@ -63,6 +63,17 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
+/// Removes the system's numbers of errors, such as ` (os error 13)`, from a message.
+pub(crate) fn without_error_numbers(message: &str) -> String {
+    let mut message = message.to_owned();
+    while let Some((before, rest)) = message.split_once(" (os error ")
+        && let Some((_, after)) = rest.split_once(')')
+    {
+        message = format!("{before}{after}");
+    }
+    message
+}
+
 /// `text` with its first letter in upper case.
 pub(crate) fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
@@ -118,6 +129,12 @@ mod tests {
             [0, 1, 1_000, 1_234_050].map(|n| count(n, "row")).join(" "),
             "0 rows 1 row 1,000 rows 1,234,050 rows"
         );
+    }
+
+    #[test]
+    fn the_numbers_of_errors_are_removed() {
+        let text = "a: no file (os error 2); b (no room (os error 28)); c (os error";
+        assert_eq!(without_error_numbers(text), "a: no file; b (no room); c (os error");
     }
 
     #[test]

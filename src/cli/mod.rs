@@ -35,6 +35,7 @@ use crate::model::{self, Resource};
 use crate::reference::openapi;
 use crate::store::registry::{Registry, TenantRow};
 use crate::store::{OpenError, REGISTRY_FILE, registry, sqlite_version};
+use crate::words::without_error_numbers;
 
 /// Customers, employees and hardware behind a JSON API: one binary, one SQLite file per tenant.
 #[derive(Debug, Parser)]
@@ -183,7 +184,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// The error and its causes on one line. A cause that an earlier message contains is left out, and
-/// so are the system's numbers of errors, such as ` (os error 13)`.
+/// so are the system's numbers of errors.
 fn reason(error: &anyhow::Error) -> String {
     let mut reason = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -193,12 +194,7 @@ fn reason(error: &anyhow::Error) -> String {
             reason = format!("{reason}: {cause}");
         }
     }
-    while let Some((before, rest)) = reason.split_once(" (os error ")
-        && let Some((_, after)) = rest.split_once(')')
-    {
-        reason = format!("{before}{after}");
-    }
-    reason.replace('\n', " ")
+    without_error_numbers(&reason).replace('\n', " ")
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::words::without_error_numbers;
+
 /// Why a database cannot be opened. The texts are for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -10,7 +12,8 @@ pub enum OpenError {
     /// `serve` and `restore` migrate it; every other command refuses it (contract section 11).
     #[error(
         "{} was written by an older version of tenantdesk (schema {found}, this binary needs \
-         {known}); start the service once, which migrates it", .path.display()
+         {known}); start the service once, which migrates it; if the service has started already, \
+         its log says why the migration failed", .path.display()
     )]
     Older { path: PathBuf, found: u32, known: u32 },
     #[error(
@@ -30,7 +33,8 @@ pub enum OpenError {
 
 impl OpenError {
     pub(crate) fn unusable(path: &Path, cause: impl ToString) -> OpenError {
-        OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() }
+        let cause = without_error_numbers(&cause.to_string());
+        OpenError::Unusable { path: path.to_owned(), cause }
     }
 }
 
