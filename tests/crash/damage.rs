@@ -42,7 +42,7 @@ struct Counts {
 
 impl Fixture {
     fn new() -> Fixture {
-        let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
+        let recorder = Recorder::in_memory();
         let data_dir = &recorder.data_dir;
         let mut server = Setup::without_rate_limit().start_at(Arc::clone(data_dir));
         let keys = ["one", "two"].map(|name| data_dir.tenant(name).key(&["all"]).key);

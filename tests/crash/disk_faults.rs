@@ -2,13 +2,13 @@
 //! failed request has changed anything, other tenants are served, and service resumes by itself.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::thread;
 
 use crate::client::{Client, observe, of_client};
 use crate::history::mismatch;
-use crate::recorder::{Call, Fault, Recorder, temporary_directory};
-use crate::support::{DataDir, Reply, Setup, TestServer, until};
+use crate::recorder::{Call, Fault, Recorder};
+use crate::run::serve;
+use crate::support::{Reply, TestServer, until};
 
 /// The errors of Linux that a disk, or the table of open files, gives.
 pub(crate) const ERRORS: [(i32, &str); 5] =
@@ -65,11 +65,7 @@ impl<'a> Fixture<'a> {
             let data_dir = &recorder.data_dir;
             data_dir.tenant(name).key(&["all"]).key
         });
-        let mut setup = Setup::without_rate_limit().option("--log-format").option("json");
-        for (name, value) in recorder.variables() {
-            setup = setup.variable(&name, &value);
-        }
-        let server = setup.start_at(Arc::clone(&recorder.data_dir));
+        let server = serve(recorder, &["--log-format", "json"]);
         let (mut unlucky, mut other) =
             (Client::new(recorder, "u", &keys[0]), Client::new(recorder, "o", &keys[1]));
         for _ in 0..4 {
@@ -208,7 +204,7 @@ fn try_part(part: usize) -> usize {
     let mut faults = faults("tenants/1.db", part);
     let mut next = faults.next();
     while next.is_some() {
-        let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
+        let recorder = Recorder::in_memory();
         let mut fixture = Fixture::new(&recorder);
         while let Some((fault, errno)) = next.as_mut().filter(|_| fixture.tried < FAULTS) {
             let times = if fault.lasting { "from then on" } else { "once" };
@@ -244,7 +240,7 @@ const MOST_TRIES: u64 = 20;
 
 #[test]
 fn of_checkpoints_leave_the_records_in_the_log() {
-    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
+    let recorder = Recorder::in_memory();
     let mut fixture = Fixture::new(&recorder);
     let full = Fault {
         call: Call::Write,

@@ -7,11 +7,11 @@ use serde_json::json;
 
 use crate::client::{Client, observe};
 use crate::disk::Disk;
-use crate::history::{Change, History};
+use crate::history::{Effect, History};
 use crate::operator::{Operator, import_change, try_change_password_in_panel};
-use crate::recorder::{Call, Fault, Recorder, temporary_directory};
+use crate::recorder::{Call, Fault, Recorder};
 use crate::run::{ClientRun, Run, finish, serve};
-use crate::support::{DataDir, TestServer};
+use crate::support::TestServer;
 
 /// The acknowledged changes after a failed sync at which the power is cut, too.
 const CHANGES_AFTER: usize = 3;
@@ -54,16 +54,14 @@ impl<'a> Scene<'a> {
         Scene { recorder, start, operator, clients: clients.into(), imports: History::default() }
     }
 
+    /// The next sync of the path fails, and with `lasting` every later one, too.
     fn fail(&self, path: &str, lasting: bool) {
-        let fault = Fault { call: Call::Sync, path: path.to_owned(), errno: 5, first: 1, lasting };
-        self.recorder.set_fault(&fault);
+        self.recorder.set_fault(&Fault { lasting, ..failing_sync(path, 1) });
     }
 
     /// One sync fails, counted from 1.
     fn fail_once(&self, path: &str, first: u64) {
-        let fault =
-            Fault { call: Call::Sync, path: path.to_owned(), errno: 5, first, lasting: false };
-        self.recorder.set_fault(&fault);
+        self.recorder.set_fault(&failing_sync(path, first));
     }
 
     /// Both clients go on.
@@ -117,8 +115,8 @@ impl<'a> Scene<'a> {
     }
 
     /// A command fails because the disk refuses to sync, and says so in one line. Its change may be
-    /// there.
-    fn command_fails(&mut self, arguments: &[&str]) -> Change {
+    /// there. Returns the moment before the command.
+    fn command_fails(&mut self, arguments: &[&str]) -> usize {
         let started = self.recorder.moment();
         let output = self.recorder.cli(arguments);
         assert!(self.recorder.end_fault() > 0, "no sync of {arguments:?} has failed");
@@ -127,13 +125,13 @@ impl<'a> Scene<'a> {
             output.code == Some(1) && matches!(lines[..], [line] if line.contains("sync")),
             "{output:?}"
         );
-        Change {
-            what: arguments.join(" "),
-            started,
-            acknowledged: None,
-            effect: Vec::new(),
-            request: None,
-        }
+        started
+    }
+
+    /// A command of the registry fails in this way.
+    fn registry_command_fails(&mut self, arguments: &[&str], effect: Effect) {
+        let started = self.command_fails(arguments);
+        self.operator.history.add(arguments.join(" "), started, None, effect);
     }
 
     /// An import into a tenant fails. The operator looks whether it has taken effect, and repeats
@@ -142,8 +140,8 @@ impl<'a> Scene<'a> {
         let (directory, effect) = import_change(prefix);
         let file = directory.path().join("rows.jsonl");
         let arguments = ["import", tenant, "customers", file.to_str().unwrap()];
-        let change = self.command_fails(&arguments);
-        self.imports.changes.push(Change { effect, ..change });
+        let started = self.command_fails(&arguments);
+        self.imports.add("import", started, None, effect);
         between(self);
         let mut found = observe(&self.recorder.data_dir.with_key(&self.clients[0].1));
         found.retain(|label, _| label.starts_with(&format!("customers/{prefix}-")));
@@ -171,8 +169,8 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn recorder() -> Recorder {
-    Recorder::new(DataDir::in_home(temporary_directory(), false))
+fn failing_sync(path: &str, first: u64) -> Fault {
+    Fault { call: Call::Sync, path: path.to_owned(), errno: 5, first, lasting: false }
 }
 
 #[track_caller]
@@ -187,7 +185,7 @@ fn assert_has_failed(run: &Run, ends: &[&str]) {
 /// The server: at commits and checkpoints of a tenant and of the registry, and when it makes good
 /// what the last one has left.
 pub(crate) fn by_server() -> Run {
-    let recorder = recorder();
+    let recorder = Recorder::in_memory();
     let mut scene = Scene::new(&recorder);
     let mut server = serve(&recorder, &[]);
     let key = scene.clients[0].1.clone();
@@ -229,14 +227,7 @@ fn registry_fails(scene: &mut Scene<'_>, server: &mut TestServer) {
     let api = scene.recorder.data_dir.anonymous();
     assert!(try_change_password_in_panel(&api, "acme", present.as_str().unwrap(), new).is_err());
     let effect = vec![(name.to_owned(), Some(json!(new)))];
-    let what = "a new password in the panel".to_owned();
-    scene.operator.history.changes.push(Change {
-        what,
-        started,
-        acknowledged: None,
-        effect,
-        request: None,
-    });
+    scene.operator.history.add("a new password in the panel", started, None, effect);
     server.ended_at_failed_sync();
     scene.recorder.end_fault();
     server.restart();
@@ -257,20 +248,18 @@ fn registry_fails(scene: &mut Scene<'_>, server: &mut TestServer) {
 /// Commands beside a server: of the registry, and of a tenant whose file the server has open, or
 /// not.
 pub(crate) fn by_commands_beside_a_server() -> Run {
-    let recorder = recorder();
+    let recorder = Recorder::in_memory();
     let mut scene = Scene::new(&recorder);
     let mut server = serve(&recorder, &[]);
     scene.go_on();
     scene.fail("registry.db-wal$", false);
-    let change =
-        scene.command_fails(&["key", "create", "acme", "--name", "lost", "--scope", "all"]);
-    scene.operator.history.changes.push(change);
+    let create = ["key", "create", "acme", "--name", "lost", "--scope", "all"];
+    scene.registry_command_fails(&create, Vec::new());
     scene.go_on();
     let (key, id) = scene.operator.create_key("acme");
     scene.fail("registry.db-wal$", false);
-    let change = scene.command_fails(&["key", "revoke", "acme", &id]);
     let effect = vec![(format!("key {key}"), Some(json!("revoked_api_key")))];
-    scene.operator.history.changes.push(Change { effect, ..change });
+    scene.registry_command_fails(&["key", "revoke", "acme", &id], effect);
     scene.go_on();
     scene.operator.revoke(&key, &id);
     scene.fail("tenants/1.db-wal$", false);
@@ -295,7 +284,7 @@ const SYNCS: std::ops::RangeInclusive<u64> = 1..=4;
 
 /// Commands without a server. What they leave, the next command makes good.
 pub(crate) fn by_commands_alone() -> Run {
-    let recorder = recorder();
+    let recorder = Recorder::in_memory();
     let mut scene = Scene::new(&recorder);
     let mut server = serve(&recorder, &[]);
     for first in SYNCS {
@@ -327,9 +316,8 @@ pub(crate) fn by_commands_alone() -> Run {
 fn tenant_create_fails(scene: &mut Scene<'_>, first: u64) {
     let name = format!("new-{first}");
     scene.fail_once("registry.db-wal$", first);
-    let change = scene.command_fails(&["tenant", "create", &name]);
     let effect = vec![(format!("tenant {name}"), Some(json!(true)))];
-    scene.operator.history.changes.push(Change { effect, ..change });
+    scene.registry_command_fails(&["tenant", "create", &name], effect);
     let repeat = scene.recorder.cli(&["tenant", "create", &name]);
     assert!(repeat.code == Some(0) || repeat.stderr.contains("exists"), "{repeat:?}");
     scene.operator.history.changes.last_mut().unwrap().acknowledged = Some(scene.recorder.moment());

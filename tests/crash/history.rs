@@ -87,17 +87,27 @@ impl History {
         state
     }
 
-    /// A restore brought the state `state`.
-    pub(crate) fn restored(&mut self, started: usize, acknowledged: usize, state: &State) {
-        let effect = difference(&self.end(), state);
-        let what = "restore".to_owned();
+    /// Adds a change that a command made.
+    pub(crate) fn add(
+        &mut self,
+        what: impl Into<String>,
+        started: usize,
+        acknowledged: Option<usize>,
+        effect: Effect,
+    ) {
         self.changes.push(Change {
-            what,
+            what: what.into(),
             started,
-            acknowledged: Some(acknowledged),
+            acknowledged,
             effect,
             request: None,
         });
+    }
+
+    /// A restore brought the state `state`.
+    pub(crate) fn restored(&mut self, started: usize, acknowledged: usize, state: &State) {
+        let effect = difference(&self.end(), state);
+        self.add("restore", started, Some(acknowledged), effect);
     }
 
     /// The state after all that was acknowledged.
@@ -118,7 +128,7 @@ impl Change {
 }
 
 /// What turns the state `from` into the state `to`.
-pub(crate) fn difference(from: &State, to: &State) -> Vec<(String, Option<Value>)> {
+pub(crate) fn difference(from: &State, to: &State) -> Effect {
     let gone = from.keys().filter(|name| !to.contains_key(*name)).map(|name| (name.clone(), None));
     gone.chain(to.iter().map(|(name, value)| (name.clone(), Some(value.clone())))).collect()
 }

@@ -7,7 +7,7 @@ use std::{fs, io};
 use serde_json::{Value, json};
 
 use crate::client::label;
-use crate::history::{Change, Effect, History};
+use crate::history::{Effect, History};
 use crate::recorder::{Recorder, temporary_directory};
 use crate::run::BackupRun;
 use crate::support::server::Output;
@@ -28,31 +28,12 @@ impl<'a> Operator<'a> {
     }
 
     /// Runs a command that changes the registry.
-    fn run(
-        &mut self,
-        arguments: &[&str],
-        effect: impl FnOnce(&Value) -> Vec<(String, Option<Value>)>,
-    ) -> Value {
+    fn run(&mut self, arguments: &[&str], effect: impl FnOnce(&Value) -> Effect) -> Value {
         let (started, output, acknowledged) = timed(self.recorder, arguments);
         let document = output.json();
-        self.keep(arguments.join(" "), started, acknowledged, effect(&document));
+        let effect = effect(&document);
+        self.history.add(arguments.join(" "), started, Some(acknowledged), effect);
         document
-    }
-
-    pub(crate) fn keep(
-        &mut self,
-        what: String,
-        started: usize,
-        acknowledged: usize,
-        effect: Vec<(String, Option<Value>)>,
-    ) {
-        self.history.changes.push(Change {
-            what,
-            started,
-            acknowledged: Some(acknowledged),
-            effect,
-            request: None,
-        });
     }
 
     pub(crate) fn create_tenant(&mut self, name: &str) -> Value {
@@ -149,12 +130,8 @@ impl<'a> Operator<'a> {
         let api = self.recorder.data_dir.anonymous();
         try_change_password_in_panel(&api, in_panel, present.as_str().unwrap(), new).unwrap();
         let acknowledged = self.recorder.moment();
-        self.keep(
-            "a new password in the panel".to_owned(),
-            started,
-            acknowledged,
-            vec![(name, Some(json!(new)))],
-        );
+        let effect = vec![(name, Some(json!(new)))];
+        self.history.add("a new password in the panel", started, Some(acknowledged), effect);
     }
 
     /// Imports customers whose labels begin with `prefix`.
@@ -163,14 +140,7 @@ impl<'a> Operator<'a> {
         let file = directory.path().join("rows.jsonl");
         let (started, _, acknowledged) =
             timed(self.recorder, &["import", tenant, "customers", file.to_str().unwrap()]);
-        let what = format!("import into {tenant}");
-        history.changes.push(Change {
-            what,
-            started,
-            acknowledged: Some(acknowledged),
-            effect,
-            request: None,
-        });
+        history.add(format!("import into {tenant}"), started, Some(acknowledged), effect);
     }
 }
 
@@ -188,7 +158,7 @@ pub(crate) fn import_change(prefix: &str) -> (tempfile::TempDir, Effect) {
     (directory, rows.into_iter().map(|row| (label("customers", &row), Some(row))).collect())
 }
 
-fn key_made(made: &Value) -> Vec<(String, Option<Value>)> {
+fn key_made(made: &Value) -> Effect {
     vec![(name(made["key"].as_str().unwrap()), Some(json!("active")))]
 }
 

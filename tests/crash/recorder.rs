@@ -114,6 +114,11 @@ impl Recorder {
         Recorder { data_dir, root, files, control }
     }
 
+    /// Records what happens in a new data directory.
+    pub(crate) fn in_memory() -> Recorder {
+        Recorder::new(DataDir::in_home(temporary_directory(), false))
+    }
+
     /// The variables that load the shim.
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let text = |path: &Path| path.to_str().unwrap().to_owned();

@@ -1,13 +1,12 @@
 //! The disk refuses a call on the registry of a server. Requests are answered, or refused with 500
 //! or 503. Keys that were reported made or revoked are so afterwards.
 
-use std::sync::Arc;
-
 use crate::client::Client;
 use crate::disk_faults::{CALLS, ERRORS};
-use crate::recorder::{Call, Fault, Recorder, temporary_directory};
+use crate::recorder::{Call, Fault, Recorder};
+use crate::run::serve;
 use crate::support::server::Output;
-use crate::support::{DataDir, Setup, TestServer, until};
+use crate::support::{TestServer, until};
 
 /// A server with one tenant and its client.
 struct Fixture<'a> {
@@ -21,11 +20,7 @@ struct Fixture<'a> {
 impl<'a> Fixture<'a> {
     fn new(recorder: &'a Recorder) -> Fixture<'a> {
         let key = recorder.data_dir.tenant("acme").key(&["all"]).key;
-        let variables = recorder.variables();
-        let setup = Setup::without_rate_limit();
-        let setup =
-            variables.iter().fold(setup, |setup, (name, value)| setup.variable(name, value));
-        let server = setup.start_at(Arc::clone(&recorder.data_dir));
+        let server = serve(recorder, &[]);
         let mut client = Client::new(recorder, "c", &key);
         for _ in 0..4 {
             client.next();
@@ -83,7 +78,7 @@ impl<'a> Fixture<'a> {
 
 #[test]
 fn of_the_registry_of_a_server() {
-    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
+    let recorder = Recorder::in_memory();
     let mut fixture = Fixture::new(&recorder);
     let mut tried = 0;
     for (kind, call) in CALLS.into_iter().enumerate() {

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, client_of, label};
 use crate::disk::{Disk, Image, Loss};
-use crate::history::{Change, History, State, difference};
+use crate::history::{History, State, difference};
 use crate::operator::{Operator, timed};
-use crate::recorder::{Log, Recorder, temporary_directory};
-use crate::support::{DataDir, Setup, TestServer, fixture};
+use crate::recorder::{Log, Recorder};
+use crate::support::{Setup, TestServer, fixture};
 
 /// A recorded run.
 pub(crate) struct Run {
@@ -127,7 +127,7 @@ pub(crate) fn finish(
 
 /// A first start with `serve --create-tenant`.
 pub(crate) fn first_start() -> Run {
-    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
+    let recorder = Recorder::in_memory();
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
     let options = ["--create-tenant", "acme"];
@@ -139,7 +139,7 @@ pub(crate) fn first_start() -> Run {
         ("tenant acme".to_owned(), Some(json!(true))),
         (format!("key {key}"), Some(json!("active"))),
     ];
-    operator.keep("serve --create-tenant acme".to_owned(), 0, acknowledged, effect);
+    operator.history.add("serve --create-tenant acme", 0, Some(acknowledged), effect);
     let mut client = Client::new(&recorder, "c", &key);
     for _ in 0..8 {
         client.next();
@@ -165,7 +165,7 @@ fn client_run(client: Client<'_>, key: &str) -> ClientRun {
 /// Clients of several tenants at once, and an operator who uses every command that changes data
 /// meanwhile.
 pub(crate) fn everything() -> Run {
-    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
+    let recorder = Recorder::in_memory();
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
     let keys = ["acme", "globex", "operated"].map(|tenant| {
@@ -247,7 +247,7 @@ const LARGE_RECORDS: usize = 150;
 
 /// Large records, until the write-ahead log was copied into the file and started again.
 pub(crate) fn checkpoints() -> Run {
-    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
+    let recorder = Recorder::in_memory();
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
     operator.create_tenant("acme");
@@ -264,11 +264,12 @@ pub(crate) fn checkpoints() -> Run {
 
 /// Databases of an earlier schema, which the first start migrates.
 pub(crate) fn migration(schema: u32) -> Run {
-    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
+    let recorder = Recorder::in_memory();
     recorder.data_dir.place_fixture(schema);
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
-    operator.keep("before".to_owned(), 0, 0, vec![("tenant acme".to_owned(), Some(json!(true)))]);
+    let effect = vec![("tenant acme".to_owned(), Some(json!(true)))];
+    operator.history.add("before", 0, Some(0), effect);
     // Before the first start every other command refuses them.
     let mut server = serve(&recorder, &[]);
     let (key, _) = operator.create_key("acme");
@@ -299,22 +300,15 @@ fn fixture_records(file: &Path) -> BTreeMap<String, History> {
             record["employee_number"] = Value::Null;
         }
         let name = label(resource, &record);
-        let effect = vec![(name.clone(), Some(record))];
-        let change = Change {
-            what: "before".to_owned(),
-            started: 0,
-            acknowledged: Some(0),
-            effect,
-            request: None,
-        };
-        histories.entry(client_of(&name).to_owned()).or_default().changes.push(change);
+        let history: &mut History = histories.entry(client_of(&name).to_owned()).or_default();
+        history.add("before", 0, Some(0), vec![(name, Some(record))]);
     }
     histories
 }
 
 /// A restore of everything into a new data directory.
 pub(crate) fn restore_anew() -> Run {
-    let source = Recorder::new(DataDir::in_home(temporary_directory(), false));
+    let source = Recorder::in_memory();
     let mut operator = Operator::new(&source);
     operator.create_tenant("acme");
     let (key, _) = operator.create_key("acme");
@@ -324,7 +318,7 @@ pub(crate) fn restore_anew() -> Run {
         client.next();
     }
     server.stop();
-    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
+    let recorder = Recorder::in_memory();
     let backups = recorder.data_dir.home().join("backups");
     source.cli(&["backup", backups.to_str().unwrap()]).done();
     let start = Disk::of(recorder.data_dir.home());
@@ -332,7 +326,8 @@ pub(crate) fn restore_anew() -> Run {
     let mut registry = operator.history.end();
     registry.retain(|name, _| !name.starts_with("password"));
     let mut operator = Operator::new(&recorder);
-    operator.keep("restore".to_owned(), 0, acknowledged, difference(&State::new(), &registry));
+    let effect = difference(&State::new(), &registry);
+    operator.history.add("restore", 0, Some(acknowledged), effect);
     let mut client = client_run(client, &key);
     let state = client.history.end();
     client.history = History::default();
