@@ -67,8 +67,6 @@ pub struct Copy {
     directory: tempfile::TempDir,
     /// `None` if the copy is a directory of the first machine.
     sshd: Option<Sshd>,
-    /// The directory's `monitor-interval`; Litestream's default without it.
-    interval: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -80,12 +78,7 @@ struct Sshd {
 impl Copy {
     /// To a directory.
     pub fn to_directory() -> Copy {
-        Copy { directory: tempfile::tempdir().unwrap(), sshd: None, interval: None }
-    }
-
-    /// To a directory, with this interval between two looks at each tenant's file.
-    pub fn looking_every(interval: &'static str) -> Copy {
-        Copy { interval: Some(interval), ..Copy::to_directory() }
+        Copy { directory: tempfile::tempdir().unwrap(), sshd: None }
     }
 
     /// To a second host, over SFTP. sshd changes its root directory, so root owns all directories
@@ -93,7 +86,7 @@ impl Copy {
     pub fn to_second_host() -> Copy {
         let directory = tempfile::tempdir_in("/run").unwrap();
         let sshd = Sshd::start(directory.path());
-        Copy { directory, sshd: Some(sshd), interval: None }
+        Copy { directory, sshd: Some(sshd) }
     }
 
     /// The port of sshd.
@@ -125,14 +118,6 @@ impl Copy {
         let data = data.to_str().unwrap();
         let Some(sshd) = &self.sshd else {
             let text = fs::read_to_string(example("to-directory.yml")).unwrap();
-            let text = match self.interval {
-                Some(interval) => replace(
-                    &text,
-                    "watch: true",
-                    &format!("watch: true\n    monitor-interval: {interval}"),
-                ),
-                None => text,
-            };
             let text = replace(&text, "/var/lib/tenantdesk", data);
             return replace(&text, "/mnt/elsewhere/tenantdesk", self.directory().to_str().unwrap());
         };
@@ -312,10 +297,6 @@ pub struct Copying {
 }
 
 impl Copying {
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -386,10 +367,6 @@ impl Machine {
         };
         data_dir.set_address(address);
         Machine { data_dir, child, _output: output, took }
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     pub fn log(&self) -> String {

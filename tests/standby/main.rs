@@ -16,7 +16,6 @@
 mod support;
 
 mod account;
-mod cost;
 mod load;
 mod log_restarts;
 mod machines;

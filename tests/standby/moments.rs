@@ -116,7 +116,7 @@ fn the_copy_can_be_named_by_its_address() {
     command.env("TENANTDESK", env!("CARGO_BIN_EXE_tenantdesk")).env("LITESTREAM", litestream());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(second.cli(&["--json", "check"]).done().json().as_array().map(Vec::len), Some(3));
+    assert_eq!(second.cli_json(&["check"]).as_array().map(Vec::len), Some(3));
 }
 
 /// The lines of README.md for one tenant.
