@@ -8,8 +8,7 @@ const RECORD_PATHS: [&str; 3] = ["/customers.php", "/employees.php", "/hardware.
 
 #[test]
 fn the_record_paths_are_served_at_the_root_and_below_v1_alike() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for path in RECORD_PATHS {
         for at in [&api, &api.below_v1()] {
             let page = at.get(path).found();
@@ -25,8 +24,7 @@ fn the_record_paths_are_served_at_the_root_and_below_v1_alike() {
 
 #[test]
 fn location_and_link_stay_where_the_client_came_in() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let below = api.below_v1();
     let reply = api.post("/customers.php", json!({"name": "At the root"})).is(201);
     assert_eq!(reply.header("Location"), Some("/customers.php?id=1"));
@@ -39,8 +37,7 @@ fn location_and_link_stay_where_the_client_came_in() {
 
 #[test]
 fn paths_are_compared_as_they_were_sent() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_api();
     let unknown = [
         "/customers.php/",
         "/customers",
@@ -119,8 +116,7 @@ fn a_wrong_method_outside_the_record_paths_is_405() {
 
 #[test]
 fn options_is_a_method_like_any_other_that_an_endpoint_lacks() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_api();
     let preflight = api.call("OPTIONS", "/customers.php").header("Origin", "https://shop.example");
     preflight
         .header("Access-Control-Request-Method", "GET")
@@ -171,8 +167,7 @@ fn any_other_request_id_gives_way_to_a_new_one() {
 
 #[test]
 fn head_answers_as_get_does_without_a_body() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_api();
     api.customer("One");
     api.customer("Two");
     for target in [
@@ -189,7 +184,8 @@ fn head_answers_as_get_does_without_a_body() {
             assert_eq!(head.header(name), get.header(name), "{name} of {target}");
         }
     }
-    server.anonymous().head("/customers.php").is(401);
+    let refused = server.anonymous().head("/customers.php").is(401);
+    assert_eq!(refused.header("X-Content-Type-Options"), Some("nosniff"));
 }
 
 #[test]

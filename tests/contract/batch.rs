@@ -1,12 +1,9 @@
 //! Contract section 15: several changes at once, all or none.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use serde_json::{Value, json};
 
 use crate::support::client::Call;
-use crate::support::{ALL, Api, Reply, Setup, TestServer, until, uuid};
+use crate::support::{ALL, Api, Reply, Setup, TestServer, uuid};
 
 const BATCH: &str = "/batch.php";
 const LISTS: [&str; 4] = ["/customers.php", "/employees.php", "/hardware.php", "/changes.php"];
@@ -39,8 +36,7 @@ fn results(reply: Reply) -> Vec<Value> {
 
 #[test]
 fn a_strict_batch_has_no_unknown_members() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let odd = operation("POST", "/customers.php", json!({"name": "Zwei", "nmae": "x"}));
     let operations = [post_customer("Eins"), odd];
     let reply = call(&api, &operations).header("Prefer", "handling=strict").send();
@@ -77,8 +73,7 @@ fn refused(api: &Api, body: &str, what: &str) {
 
 #[test]
 fn every_kind_of_operation_answers_as_a_request_of_its_own() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     api.customer("The first");
     api.customer("The second");
     let operations = [
@@ -121,8 +116,7 @@ fn every_kind_of_operation_answers_as_a_request_of_its_own() {
 
 #[test]
 fn a_hundred_operations_are_taken_and_one_hundred_and_one_are_not() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let operations: Vec<Value> =
         (0..101).map(|n| post_customer(&format!("Customer {n}"))).collect();
     let done = results(run(&api, &operations[..100]));
@@ -139,8 +133,7 @@ fn a_hundred_operations_are_taken_and_one_hundred_and_one_are_not() {
 
 #[test]
 fn where_the_last_of_a_hundred_fails_nothing_is_changed() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let customer = api.customer("There before");
     let mut operations: Vec<Value> =
         (0..98).map(|n| post_customer(&format!("Customer {n}"))).collect();
@@ -159,8 +152,7 @@ fn where_the_last_of_a_hundred_fails_nothing_is_changed() {
 
 #[test]
 fn an_operation_fails_as_a_request_of_its_own_would() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let customer = api.customer("Needed");
     api.employee(customer);
     let etag = api.get("/customers.php?id=1").header("ETag").unwrap().to_owned();
@@ -224,8 +216,7 @@ fn an_operation_fails_as_a_request_of_its_own_would() {
 
 #[test]
 fn the_first_operation_that_fails_answers_whatever_its_check() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let (missing, invalid) = (delete("/customers.php?id=9"), post_customer(""));
     fails_at(&api, 0, &[missing.clone(), invalid.clone()], 404, "not_found");
     fails_at(&api, 0, &[invalid.clone(), missing.clone()], 422, "validation_failed");
@@ -234,8 +225,7 @@ fn the_first_operation_that_fails_answers_whatever_its_check() {
 
 #[test]
 fn an_operation_sees_what_those_before_it_did() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let done = results(run(
         &api,
         &[
@@ -259,8 +249,7 @@ fn an_operation_sees_what_those_before_it_did() {
 
 #[test]
 fn a_reference_can_be_the_result_of_an_earlier_post() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     api.customer("So that numbers and ids differ");
     api.post("/hardware.php", json!({"name": "Unassigned"})).is(201);
     let done = results(run(
@@ -294,8 +283,7 @@ fn a_reference_can_be_the_result_of_an_earlier_post() {
 
 #[test]
 fn a_result_that_is_no_earlier_post_of_that_resource_is_refused() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     api.customer("There");
     let employee = |result: Value| {
         operation(
@@ -339,8 +327,7 @@ fn a_result_that_is_no_earlier_post_of_that_resource_is_refused() {
 
 #[test]
 fn what_is_wrong_with_the_batch_itself_is_refused_before_anything_runs() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let after_a_good_one = |operation: &str| {
         format!(
             r#"{{"operations": [{{"method": "POST", "path": "/customers.php", "body": {{"name": "Good"}}}}, {operation}]}}"#
@@ -388,8 +375,7 @@ fn what_is_wrong_with_the_batch_itself_is_refused_before_anything_runs() {
 
 #[test]
 fn of_a_member_given_twice_the_last_counts() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let body = r#"{"operations": [], "operations": [{"method": "PUT", "method": "POST", "path": "/customers.php",
         "body": {"name": "Not this"}, "body": {"name": "Not \u0074his", "name": "This"}}]}"#;
     assert_eq!(results(api.post_bytes(BATCH, body))[0]["body"]["name"], "This");
@@ -436,8 +422,7 @@ fn a_batch_counts_as_one_request() {
 
 #[test]
 fn one_idempotency_key_covers_all_of_it() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let key = uuid();
     let operations = [
         post_customer("Once"),
@@ -475,8 +460,7 @@ fn one_idempotency_key_covers_all_of_it() {
 
 #[test]
 fn a_batch_that_failed_is_not_remembered() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let key = uuid();
     let operations = [post_customer("New"), delete("/hardware.php?id=1")];
     call(&api, &operations).key(&key).send().fails_with(404, "not_found");
@@ -486,8 +470,7 @@ fn a_batch_that_failed_is_not_remembered() {
 
 #[test]
 fn each_operation_has_its_entry_in_the_change_log() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let id = uuid();
     let operations = [
         post_customer("New"),
@@ -530,8 +513,7 @@ fn batch_of(length: usize) -> String {
 
 #[test]
 fn a_body_has_at_most_one_mebibyte() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     for api in [api.clone(), api.below_v1()] {
         api.post_bytes(BATCH, batch_of(1 << 20)).is(200);
         api.post_bytes(BATCH, batch_of((1 << 20) + 1))
@@ -548,8 +530,7 @@ fn a_body_has_at_most_one_mebibyte() {
 
 #[test]
 fn the_body_of_one_operation_may_exceed_the_limit_of_a_request() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let wide = json!({"name": "Wide", "ignored": "x".repeat(900_000)});
     results(run(&api, &[operation("POST", "/customers.php", wide)]));
     let notes = "n".repeat(5000);
@@ -609,55 +590,4 @@ fn the_checks_of_a_batch_have_their_order() {
     with_key(delete("/customers.php?id=99")).fails_with(422, "idempotency_key_reused");
     tenant.ask("suspend", &[]);
     json(&api, BATCH, &large).fails_with(403, "tenant_inactive");
-}
-
-/// Ten operations of which each leaves a trace.
-fn traced(writer: usize, number: usize) -> Vec<Value> {
-    (0..10).map(|n| post_customer(&format!("w{writer}b{number} part {n}"))).collect()
-}
-
-#[test]
-fn a_batch_is_there_completely_or_not_at_all_after_a_kill() {
-    let mut server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
-    let api = tenant.with_scopes(ALL);
-    let mut total = 0;
-    for round in 0..10 {
-        let acknowledged = AtomicUsize::new(0);
-        let moment = usize::from(uuid::Uuid::new_v4().as_bytes()[0]) / 8 + 1;
-        thread::scope(|scope| {
-            for writer in 0..4 {
-                let (api, acknowledged) = (api.clone(), &acknowledged);
-                scope.spawn(move || {
-                    let batches = (0..).map(|number| traced(4 * round + writer, number));
-                    for operations in batches {
-                        let Ok(reply) = call(&api, &operations).try_send() else { return };
-                        reply.is(200);
-                        acknowledged.fetch_add(1, Ordering::Relaxed);
-                    }
-                });
-            }
-            until("batches are acknowledged", || {
-                (acknowledged.load(Ordering::Relaxed) >= moment).then_some(())
-            });
-            server.kill();
-        });
-        server.restart();
-        total += acknowledged.into_inner();
-        let names: Vec<String> = api
-            .all("/customers.php?limit=200")
-            .iter()
-            .map(|record| record["name"].as_str().unwrap().to_owned())
-            .collect();
-        assert_eq!(names.len() % 10, 0, "only whole batches");
-        for whole in names.chunks(10) {
-            let batch = whole[0].split(' ').next().unwrap();
-            let parts: Vec<String> = (0..10).map(|n| format!("{batch} part {n}")).collect();
-            assert_eq!(whole, parts, "the parts of a batch stand together");
-        }
-        assert!(names.len() / 10 >= total, "what was acknowledged is there");
-    }
-    assert!(total > 0);
-    server.stop();
-    server.cli(&["check"]).done();
 }

@@ -84,8 +84,7 @@ fn each_change_has_an_entry() {
 
 #[test]
 fn values_keep_their_types_in_an_entry() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.create(
         "/hardware.php",
         json!({"name": "Laptop", "is_leased": 1, "purchase_cost_cents": -5}),
@@ -103,8 +102,7 @@ fn values_keep_their_types_in_an_entry() {
 
 #[test]
 fn what_changes_nothing_has_no_entry() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let key = uuid();
     for _ in 0..3 {
         api.call("POST", "/customers.php").key(&key).json(&json!({"name": "Once"})).send().is(201);
@@ -130,8 +128,7 @@ fn what_changes_nothing_has_no_entry() {
 
 #[test]
 fn pages_follow_each_other() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for n in 1..=7 {
         api.customer(&format!("Customer {n}"));
     }
@@ -165,8 +162,7 @@ fn pages_follow_each_other() {
 
 #[test]
 fn a_cursor_is_good_with_another_resource_and_record() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.customer("Before");
     let now = api.get("/changes.php?cursor=now").found();
     assert_eq!((&now["data"], &now["more"]), (&json!([]), &json!(false)));
@@ -198,8 +194,7 @@ fn a_cursor_is_good_with_another_resource_and_record() {
 
 #[test]
 fn parameters_are_checked() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_unlimited_api();
     api.customer("Eins");
     api.customer("Zwei");
     let list =
@@ -313,8 +308,7 @@ fn a_key_without_a_scope_for_reading_is_refused() {
 
 #[test]
 fn every_row_of_an_import_has_an_entry() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_api();
     api.customer("Before");
     std::fs::write(server.home().join("c.csv"), "name,city\nImported 1,Bremen\nImported 2,\n")
         .unwrap();
@@ -350,11 +344,8 @@ fn every_row_of_an_import_has_an_entry() {
 
 #[test]
 fn the_command_prints_the_newest_entries_last() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
-    let print = |options: &[&str]| {
-        server.cli(&[&["--json", "changes", "acme"], options].concat()).done().json()
-    };
+    let (server, api) = TestServer::with_api();
+    let print = |options: &[&str]| server.cli_json(&[&["changes", "acme"], options].concat());
     assert_eq!(print(&[]), json!([]));
     server.cli(&["changes", "acme"]).done();
     let customer = api.customer("Eins");
@@ -538,10 +529,8 @@ fn a_cursor_from_before_a_restore_is_gone() {
 fn names_are_those_of_the_moment_of_the_change() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
-    let made = server
-        .cli(&["--json", "key", "create", "acme", "--name", "Büro \"1\" \\", "--scope", "all"])
-        .done()
-        .json();
+    let made =
+        server.cli_json(&["key", "create", "acme", "--name", "Büro \"1\" \\", "--scope", "all"]);
     server.with_key(made["key"].as_str().unwrap()).customer("Eins");
     server.cli(&["key", "delete", "acme", &made["id"].to_string()]).done();
     let by = entries(&tenant.with_scopes(ALL), "")[0]["by"].clone();
@@ -568,7 +557,7 @@ fn the_time_for_which_entries_are_kept_is_an_option() {
     file.execute("UPDATE changes SET at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now', '-25 hours') WHERE record_id = 1", [])
         .unwrap();
     assert_eq!(outline(&entries(&api, "")), ["created customers 2"]);
-    let printed = server.cli(&["--json", "changes", "acme"]).done().json();
+    let printed = server.cli_json(&["changes", "acme"]);
     assert_eq!(
         outline(printed.as_array().unwrap()),
         ["created customers 2"],

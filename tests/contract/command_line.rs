@@ -88,7 +88,7 @@ fn health_says_why_a_server_is_not_ready() {
 #[test]
 fn tenant_create_makes_a_tenant_and_prints_its_password() {
     let data_dir = place_with(&[]);
-    let made = data_dir.cli(&["--json", "tenant", "create", "acme"]).done().json();
+    let made = data_dir.cli_json(&["tenant", "create", "acme"]);
     members(&made, &TENANT);
     assert_eq!(
         (&made["name"], &made["state"], &made["trial_until"]),
@@ -109,10 +109,7 @@ fn tenant_create_makes_a_tenant_and_prints_its_password() {
     let plain = data_dir.cli(&["tenant", "create", "third"]).done();
     assert!(plain.stdout.to_lowercase().contains("password"), "{plain:?}");
     data_dir.cli(&["tenant", "create", "acme"]).fails_saying("acme");
-    assert_eq!(
-        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
-        3
-    );
+    assert_eq!(data_dir.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 3);
 }
 
 #[test]
@@ -129,10 +126,7 @@ fn a_tenants_name_is_lower_case_letters_digits_and_hyphens() {
     }
     // With a hyphen in front it looks like an option.
     assert_ne!(data_dir.cli(&["tenant", "create", "--", "-a"]).code, Some(0));
-    assert_eq!(
-        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
-        6
-    );
+    assert_eq!(data_dir.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 6);
 }
 
 #[test]
@@ -148,7 +142,7 @@ fn tenant_list_shows_states_and_how_many_keys() {
         data_dir.cli(&["key", "create", "active", "--name", "x", "--scope", "all"]).done();
     }
     data_dir.cli(&["key", "revoke", "active", "1"]).done();
-    let list = data_dir.cli(&["--json", "tenant", "list"]).done().json();
+    let list = data_dir.cli_json(&["tenant", "list"]);
     let rows: Vec<(&str, &str, i64, Option<&str>)> = list
         .as_array()
         .unwrap()
@@ -181,7 +175,7 @@ fn tenant_list_shows_states_and_how_many_keys() {
 fn activate_lifts_a_suspension_and_ends_a_trial_for_good() {
     let data_dir = place_with(&["acme"]);
     let state = || {
-        let list = data_dir.cli(&["--json", "tenant", "list"]).done().json();
+        let list = data_dir.cli_json(&["tenant", "list"]);
         (list[0]["state"].as_str().unwrap().to_owned(), list[0]["trial_until"].clone())
     };
     data_dir.cli(&["tenant", "suspend", "acme"]).done();
@@ -247,13 +241,10 @@ fn a_tenant_that_is_not_there_is_named() {
 fn tenant_delete_wants_to_be_meant() {
     let data_dir = place_with(&["acme"]);
     assert_ne!(data_dir.cli(&["tenant", "delete", "acme"]).code, Some(0));
-    assert_eq!(
-        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
-        1
-    );
+    assert_eq!(data_dir.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 1);
     data_dir.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
     data_dir.cli(&["tenant", "delete", "acme", "--yes"]).done();
-    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json(), json!([]));
+    assert_eq!(data_dir.cli_json(&["tenant", "list"]), json!([]));
     let left: Vec<_> = std::fs::read_dir(data_dir.data().join("tenants"))
         .unwrap()
         .map(|e| e.unwrap().path())
@@ -267,7 +258,7 @@ fn tenant_delete_wants_to_be_meant() {
 #[test]
 fn tenant_password_takes_a_line_or_makes_one() {
     let data_dir = place_with(&["acme"]);
-    let made = data_dir.cli(&["--json", "tenant", "password", "acme", "--generate"]).done().json();
+    let made = data_dir.cli_json(&["tenant", "password", "acme", "--generate"]);
     members(&made, &["name", "password"]);
     assert!(made["password"].as_str().unwrap().chars().count() >= 12);
     let printed = data_dir.cli(&["tenant", "password", "acme", "--generate"]).done();
@@ -305,7 +296,7 @@ fn key_create_prints_the_key_alone() {
         data_dir.cli(&command).done().json()
     };
     let made = create(&["hardware:write", "customers:read", "hardware:write"]);
-    let listed = data_dir.cli(&["--json", "key", "list", "acme"]).done().json();
+    let listed = data_dir.cli_json(&["key", "list", "acme"]);
     let listed = listed[0].as_object().unwrap().keys().map(String::as_str);
     members(&made, &listed.chain(["key"]).collect::<Vec<_>>());
     assert_eq!(made["scopes"], json!(["customers:read", "hardware:write"]));
@@ -349,10 +340,7 @@ fn a_keys_name_has_up_to_100_characters_and_needs_not_be_unique() {
         let output = data_dir.cli(&[&["key", "create", "acme"], bad].concat());
         assert!([Some(1), Some(2)].contains(&output.code), "{output:?}");
     }
-    assert_eq!(
-        data_dir.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(),
-        5
-    );
+    assert_eq!(data_dir.cli_json(&["key", "list", "acme"]).as_array().unwrap().len(), 5);
 }
 
 #[test]
@@ -364,7 +352,7 @@ fn key_list_shows_a_tenants_own_keys_and_their_state() {
     });
     data_dir.cli(&["key", "revoke", "acme", "2"]).done();
     data_dir.cli(&["key", "revoke", "acme", "2"]).done();
-    let list = data_dir.cli(&["--json", "key", "list", "acme"]).done().json();
+    let list = data_dir.cli_json(&["key", "list", "acme"]);
     let rows = list.as_array().unwrap();
     assert_eq!(rows.len(), 2);
     for row in rows {
@@ -395,37 +383,21 @@ fn key_list_shows_a_tenants_own_keys_and_their_state() {
             data_dir.cli(&["key", command, "acme", id]).fails_saying(id);
         }
     }
-    assert_eq!(
-        data_dir.cli(&["--json", "key", "list", "other"]).done().json()[0]["state"],
-        "active"
-    );
+    assert_eq!(data_dir.cli_json(&["key", "list", "other"])[0]["state"], "active");
     data_dir.cli(&["key", "delete", "acme", "2"]).done();
     data_dir.cli(&["key", "delete", "acme", "2"]).fails_saying("2");
     assert_eq!(
-        data_dir
-            .cli(&["--json", "key", "create", "acme", "--name", "x", "--scope", "read"])
-            .done()
-            .json()["id"],
+        data_dir.cli_json(&["key", "create", "acme", "--name", "x", "--scope", "read"])["id"],
         4
     );
 }
 
 #[test]
-fn a_key_can_be_made_for_a_tenant_that_is_inactive() {
-    let data_dir = place_with(&["acme"]);
-    data_dir.cli(&["tenant", "suspend", "acme"]).done();
-    data_dir.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
-    data_dir.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
-    data_dir.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
-}
-
-#[test]
 fn check_finds_nothing_wrong_with_good_databases() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_api();
     server.tenant("other");
     api.employee(api.customer("Someone"));
-    let report = server.cli(&["--json", "check"]).done().json();
+    let report = server.cli_json(&["check"]);
     let rows = report.as_array().unwrap();
     assert_eq!(rows.len(), 3, "the registry and two tenants: {report}");
     for row in rows {
@@ -530,8 +502,7 @@ fn wrong_usage_ends_with_2() {
 
 #[test]
 fn a_second_server_on_the_same_data_directory_refuses() {
-    let mut server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (mut server, api) = TestServer::with_api();
     let second = server.cli(&["serve", "--listen", "127.0.0.1:0"]).fails_saying("data");
     assert!(!second.stdout.contains("listening"), "{second:?}");
     api.get("/customers.php").is(200);
@@ -540,16 +511,6 @@ fn a_second_server_on_the_same_data_directory_refuses() {
     server.kill();
     server.restart();
     api.get("/customers.php").is(200);
-}
-
-#[test]
-fn a_port_that_is_taken_is_a_clear_failure() {
-    let server = TestServer::start();
-    let data_dir = DataDir::new(false);
-    let address = server.address().to_string();
-    data_dir
-        .cli(&["serve", "--listen", &address])
-        .fails_saying(&server.address().port().to_string());
 }
 
 #[test]
@@ -564,7 +525,7 @@ fn a_port_that_is_taken_ends_serve_and_nothing_stays_made() {
             .fails_saying(&port);
     }
     for (data_dir, tenants) in [(fresh, 0), (data_dir, 1)] {
-        let list = data_dir.cli(&["--json", "tenant", "list"]).done().json();
+        let list = data_dir.cli_json(&["tenant", "list"]);
         assert_eq!(list.as_array().unwrap().len(), tenants);
     }
 }
@@ -606,7 +567,7 @@ fn serve_answers_only_once_its_tenants_exist() {
     let mut status = String::new();
     BufReader::new(&client).read_line(&mut status).unwrap();
     assert!(status.starts_with("HTTP/1.1 200 "), "{status:?}");
-    let made = data_dir.cli(&["--json", "tenant", "list"]).done().json();
+    let made = data_dir.cli_json(&["tenant", "list"]);
     assert_eq!(made.as_array().unwrap().len(), names.len());
     assert!(made.as_array().unwrap().iter().all(|tenant| tenant["keys"] == 1), "{made}");
     let lines = BufReader::new(server.stdout.take().unwrap()).lines();
@@ -648,13 +609,13 @@ fn serve_can_make_tenants_and_says_their_secrets_once() {
             api.post(path, json!({})).is(422);
         }
     }
-    let list = || server.cli(&["--json", "tenant", "list"]).done().json();
+    let list = || server.cli_json(&["tenant", "list"]);
     let rows = list();
     assert!(rows.as_array().unwrap().iter().all(|row| row["keys"] == 1), "{rows}");
     server.restart();
     let output = server.output();
     assert!(!output.contains("tdk_") && !output.to_lowercase().contains("password"), "{output}");
-    assert_eq!(server.cli(&["--json", "tenant", "list"]).done().json(), rows);
+    assert_eq!(server.cli_json(&["tenant", "list"]), rows);
 }
 
 #[test]
@@ -731,8 +692,7 @@ fn the_data_directory_is_data_unless_told_otherwise() {
 
 #[test]
 fn commands_run_beside_each_other() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_unlimited_api();
     std::thread::scope(|scope| {
         for n in 0..6 {
             let (server, api) = (&server, api.clone());
@@ -745,7 +705,7 @@ fn commands_run_beside_each_other() {
             });
         }
     });
-    let list = server.cli(&["--json", "tenant", "list"]).done().json();
+    let list = server.cli_json(&["tenant", "list"]);
     assert_eq!(list.as_array().unwrap().len(), 7);
 }
 

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::support::contract::RESOURCES;
-use crate::support::{ALL, Api, TestServer};
+use crate::support::{Api, TestServer};
 
 const PATH: &str = "/customers.php";
 const ONE: &str = "/customers.php?id=1";
 
 fn start() -> (TestServer, Api) {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_unlimited_api();
     (server, api)
 }
 

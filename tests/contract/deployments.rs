@@ -12,10 +12,16 @@ use crate::support::server::OVER_TLS;
 /// The modules that HTTPS can change: operations, bodies and idempotency.
 const OVER_TLS_AGAIN: &[&str] = &["operations::", "json::", "idempotency::"];
 
-/// The modules that a proxy can change: addressing, framing, headers, limits, idempotency and
-/// versions.
-const BEHIND_A_PROXY_AGAIN: &[&str] =
-    &["addressing::", "errors::", "idempotency::", "operations::", "rate_limit::", "versions::"];
+/// The modules that a proxy can change: addressing, errors, framing, headers, limits, idempotency
+/// and versions.
+const BEHIND_A_PROXY_AGAIN: &[&str] = &[
+    "addressing::",
+    "idempotency::",
+    "operations::",
+    "order_of_checks::",
+    "rate_limit::",
+    "versions::",
+];
 
 /// The module that the choice of the machine can change. All else is configured as in front of one
 /// machine.

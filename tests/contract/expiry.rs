@@ -18,7 +18,7 @@ fn now() -> Timestamp {
 
 /// The end of a key as `key list` has it.
 fn end_of(data_dir: &DataDir, id: i64) -> String {
-    let keys = data_dir.cli(&["--json", "key", "list", "acme"]).done().json();
+    let keys = data_dir.cli_json(&["key", "list", "acme"]);
     let row = keys.as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone();
     row["expires_at"].as_str().unwrap().to_owned()
 }

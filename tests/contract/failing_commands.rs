@@ -82,10 +82,7 @@ fn a_tenant_that_cannot_be_made_leaves_no_file() {
     data_dir.tenant("acme");
     assert!(fails_cleanly(&data_dir, &LIMITS, &["tenant", "create", "other"]) > 2);
     data_dir.cli(&["check"]).done();
-    assert_eq!(
-        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
-        2
-    );
+    assert_eq!(data_dir.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -105,10 +102,7 @@ fn a_server_that_cannot_make_its_tenants_leaves_no_file() {
     let before = tree(&data_dir);
     data_dir.cli(&serve).fails_saying("fault");
     assert_eq!(tree(&data_dir), before);
-    assert_eq!(
-        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
-        1
-    );
+    assert_eq!(data_dir.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -180,10 +174,7 @@ fn secrets_that_cannot_be_printed_are_taken_back() {
     unprinted(&["key", "create", "acme", "--name", "x", "--scope", "all"]);
     unprinted(&["tenant", "create", "other"]);
     unprinted(&["serve", "--listen", "127.0.0.1:0", "--create-tenant", "other"]);
-    assert_eq!(data_dir.cli(&["--json", "key", "list", "acme"]).done().json(), json!([]));
-    assert_eq!(
-        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
-        1
-    );
+    assert_eq!(data_dir.cli_json(&["key", "list", "acme"]), json!([]));
+    assert_eq!(data_dir.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 1);
     data_dir.cli(&["check"]).done();
 }

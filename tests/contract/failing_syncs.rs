@@ -113,48 +113,6 @@ fn a_failed_sync_of_a_commit_ends_the_process_and_a_repeat_tells_whether_it_took
     fixture.server.cli(&["check"]).done();
 }
 
-/// The copying of the write-ahead log into the file syncs the file.
-#[test]
-fn a_failed_sync_of_the_file_ends_the_process_and_nothing_is_lost() {
-    let mut fixture = Fixture::new();
-    let notes: String =
-        (0..5_000).map(|n| char::from(b'a' + u8::try_from(n * 7 % 26).unwrap())).collect();
-    let post = || {
-        fixture.api.call("POST", RECORDS).json(&json!({"name": "Long", "notes": notes})).try_send()
-    };
-    fixture.syncs.fail("/1.db");
-    let mut made = 0;
-    until("the write-ahead log is copied into the file", || match post() {
-        Ok(reply) => {
-            reply.is(201);
-            made += 1;
-            None
-        }
-        Err(_) => Some(()),
-    });
-    fixture.ends_and_is_started_again();
-    let total = fixture.api.total(RECORDS);
-    assert!([made + 1, made + 2].contains(&total), "{total} of {made}");
-    fixture.api.customer("After");
-    fixture.server.cli(&["check"]).done();
-}
-
-#[test]
-fn a_command_whose_sync_fails_ends_with_1_and_can_be_repeated() {
-    let mut fixture = Fixture::new();
-    fixture.server.stop();
-    let mut command = fixture.server.command();
-    fixture.syncs.observe(&mut command);
-    fixture.syncs.fail("/registry.db-wal");
-    command.arg("--data-dir").arg(fixture.server.data());
-    command.args(["key", "create", "acme", "--name", "lost", "--scope", "all"]);
-    run(command, "").fails_saying("refused to sync");
-    fixture.syncs.succeed();
-    fixture.server.restart();
-    fixture.tenant.with_scopes(ALL).customer("After");
-    fixture.server.cli(&["check"]).done();
-}
-
 #[test]
 fn nothing_is_written_to_a_log_whose_name_cannot_be_synced() {
     let mut fixture = Fixture::new();

@@ -1,5 +1,5 @@
-//! A tenant whose file is missing, damaged, read-only, locked or on a full disk : that tenant
-//! is unavailable, every other one is served as before, and service resumes by itself.
+//! A tenant whose file is missing, damaged, read-only, locked or on a full disk: that tenant is
+//! unavailable, every other one is served as before, and service resumes by itself.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -58,6 +58,12 @@ impl Fixture {
         let is_warning = |line: &&str| line.contains("\"ERROR\"") || line.contains("\"WARN\"");
         log.lines().filter(is_warning).map(str::to_owned).collect()
     }
+
+    /// A fault is logged once, not for every request.
+    #[track_caller]
+    fn has_warned(&self, count: usize) {
+        assert_eq!(self.warnings().len(), count, "{:#?}", self.warnings());
+    }
 }
 
 #[test]
@@ -67,19 +73,14 @@ fn a_file_that_is_removed_and_comes_back() {
     let aside = fixture.server.home().join("aside.db");
     std::fs::rename(fixture.tenant.file(), &aside).unwrap();
     fixture.assert_only_this_tenant_is_down();
-    assert_eq!(
-        fixture.warnings().len(),
-        1,
-        "reported once, not for every request: {:#?}",
-        fixture.warnings()
-    );
+    fixture.has_warned(1);
     std::fs::rename(&aside, fixture.tenant.file()).unwrap();
     fixture.resumes();
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before");
     // A second failure is reported again.
     std::fs::rename(fixture.tenant.file(), &aside).unwrap();
     fixture.assert_only_this_tenant_is_down();
-    assert_eq!(fixture.warnings().len(), 2, "{:#?}", fixture.warnings());
+    fixture.has_warned(2);
     std::fs::rename(&aside, fixture.tenant.file()).unwrap();
     fixture.resumes();
 }
@@ -101,12 +102,7 @@ fn replaced_by(content: &[u8]) {
     std::fs::write(&bad, content).unwrap();
     put_in_place(&bad, &fixture.tenant);
     fixture.assert_only_this_tenant_is_down();
-    assert_eq!(
-        fixture.warnings().len(),
-        1,
-        "reported once, not for every request: {:#?}",
-        fixture.warnings()
-    );
+    fixture.has_warned(1);
     fixture.server.cli(&["check"]).ends_with(1);
     put_in_place(&good, &fixture.tenant);
     fixture.resumes();
@@ -160,12 +156,7 @@ fn a_file_that_is_read_only_can_be_read() {
         assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before");
         fixture.other.customer("Another");
     }
-    assert_eq!(
-        fixture.warnings().len(),
-        1,
-        "reported once, not for every request: {:#?}",
-        fixture.warnings()
-    );
+    fixture.has_warned(1);
     set_mode(0o600);
     until("writes work again", || {
         (fixture.api.post(RECORDS, json!({"name": "After"})).status == 201).then_some(())
@@ -204,12 +195,7 @@ fn a_file_with_a_long_write_of_another_process() {
     });
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before", "reads go on");
     until("it is reported", || (!fixture.warnings().is_empty()).then_some(()));
-    assert_eq!(
-        fixture.warnings().len(),
-        1,
-        "reported once, not for every request: {:#?}",
-        fixture.warnings()
-    );
+    fixture.has_warned(1);
     locked.execute_batch("ROLLBACK").unwrap();
     fixture.api.customer("After");
     assert_eq!(fixture.api.total(RECORDS), 2, "refused writes are not stored");
@@ -260,12 +246,7 @@ fn a_full_disk_refuses_writes_and_leaves_the_database_sound() {
     });
     assert_eq!(fixture.api.all(RECORDS), kept, "reads go on and refused writes are not stored");
     fixture.other.customer("Has room");
-    assert_eq!(
-        fixture.warnings().len(),
-        1,
-        "reported once, not for every request: {:#?}",
-        fixture.warnings()
-    );
+    fixture.has_warned(1);
     fixture.server.cli(&["check"]).done();
     fixture.server.stop();
     fixture.server.cli(&["check"]).done();
@@ -290,6 +271,20 @@ fn names_in_data_directory(server: &TestServer) -> Vec<String> {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+#[test]
+fn a_service_without_its_data_directory_is_not_ready() {
+    let server = TestServer::start();
+    let aside = server.home().join("aside");
+    let ask = || server.anonymous().get("/readyz");
+    std::fs::rename(server.data(), &aside).unwrap();
+    let reply =
+        until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
+    reply.fails_with(503, "not_ready");
+    server.anonymous().get("/healthz").is(200);
+    std::fs::rename(&aside, server.data()).unwrap();
+    until("the service is ready", || (ask().status == 200).then_some(()));
 }
 
 #[test]

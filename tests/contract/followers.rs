@@ -7,8 +7,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::imports::{ROWS, start_import, succeeds, write_rows};
-use crate::support::{ALL, Api, Reply, TestServer, until};
+use crate::support::{Api, Reply, TestServer, until};
 
 const PATHS: [&str; 3] = ["/customers.php", "/employees.php", "/hardware.php"];
 
@@ -120,8 +119,7 @@ fn present(api: &Api) -> BTreeMap<(String, i64), Value> {
 
 #[test]
 fn followers_have_exactly_what_the_lists_give() {
-    let mut server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (mut server, api) = TestServer::with_unlimited_api();
     let followers = [(200, false), (7, true), (50, false)]
         .map(|(limit, reconnects)| (Follower::new(&api, limit), reconnects));
     api.customer("The first");
@@ -167,110 +165,4 @@ fn followers_have_exactly_what_the_lists_give() {
         assert!(follower.records == expected, "a follower has another state than the lists");
     }
     server.cli(&["check"]).done();
-}
-
-impl Follower {}
-
-#[test]
-fn a_follower_gets_all_entries_of_an_import_beside_those_of_others() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
-    let mut follower = Follower::new(&api, 50);
-    api.customer("The first");
-    write_rows(&server, "c.csv", ROWS);
-    let (acknowledged, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
-    thread::scope(|scope| {
-        for writer in 0..2 {
-            let (api, acknowledged, ended) = (api.clone(), &acknowledged, &ended);
-            scope.spawn(move || {
-                while !ended.load(Ordering::SeqCst) {
-                    write(&api, writer, 1, acknowledged);
-                }
-            });
-        }
-        until("the follower has an entry of another writer", || {
-            (follower.step(false) && follower.records.len() > 1).then_some(())
-        });
-        let mut import = start_import(&server, &["customers", "c.csv"]);
-        while import.try_wait().unwrap().is_none() {
-            follower.step(false);
-        }
-        succeeds(import);
-        ended.store(true, Ordering::SeqCst);
-    });
-    while follower.step(false) {}
-    assert!(follower.records == present(&api), "the follower has another state than the lists");
-    let imported = api.all("/customers.php?q=imported&limit=200");
-    assert_eq!(imported.len() as i64, ROWS);
-    let id = &imported[0]["id"];
-    let entry = &api.get(&format!("/changes.php?resource=customers&id={id}")).found()["data"][0];
-    assert_eq!(entry["by"]["name"], "import", "{entry}");
-    let tag = api.get(&format!("/customers.php?id={id}")).header("etag").unwrap().to_owned();
-    assert_eq!(tag, format!("\"{}\"", entry["seq"]));
-    server.cli(&["check"]).done();
-}
-
-#[test]
-fn after_a_kill_a_change_and_its_entry_are_both_there_or_neither() {
-    kill_while_following(8);
-}
-
-#[test]
-#[ignore = "takes a minute"]
-fn after_each_of_two_hundred_kills_a_change_and_its_entry_are_both_there_or_neither() {
-    kill_while_following(200);
-}
-
-fn kill_while_following(rounds: usize) {
-    let mut server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
-    let api = tenant.with_scopes(ALL);
-    let mut follower = Follower::new(&api, 200);
-    let mut total = 0;
-    for _ in 0..rounds {
-        let acknowledged = AtomicUsize::new(0);
-        let moment = usize::from(uuid::Uuid::new_v4().as_bytes()[0]) / 4 + 1;
-        thread::scope(|scope| {
-            for writer in 0..8 {
-                let (api, acknowledged) = (api.clone(), &acknowledged);
-                scope.spawn(move || write_until_gone(&api, writer, acknowledged));
-            }
-            until("writes are acknowledged", || {
-                (acknowledged.load(Ordering::Relaxed) >= moment).then_some(())
-            });
-            server.kill();
-        });
-        server.restart();
-        total += acknowledged.into_inner();
-        while follower.step(true) {}
-        assert_eq!(
-            follower.records,
-            present(&api),
-            "each change has its entry, and each entry its change"
-        );
-    }
-    assert!(total > rounds);
-    server.cli(&["check"]).done();
-}
-
-/// Creates and changes records until the server is gone.
-fn write_until_gone(api: &Api, writer: usize, acknowledged: &AtomicUsize) {
-    for n in 0.. {
-        let name = format!("Writer {writer} number {n}");
-        let Ok(reply) = api.call("POST", "/customers.php").json(&json!({"name": name})).try_send()
-        else {
-            return;
-        };
-        let target = format!("/customers.php?id={}", reply.is(201).json()["id"]);
-        acknowledged.fetch_add(1, Ordering::Relaxed);
-        let change = json!({"city": name});
-        let sent = if n % 3 == 0 {
-            api.call("DELETE", &target).try_send()
-        } else {
-            api.call("PUT", &target).json(&change).try_send()
-        };
-        if sent.is_err() {
-            return;
-        }
-    }
 }

@@ -1,11 +1,10 @@
 //! Contract section 8: a repeat gets the first response again and changes nothing.
 
-use std::collections::BTreeMap;
 use std::sync::{Barrier, Mutex};
 
 use serde_json::json;
 
-use crate::support::{ALL, Api, InProcess, Reply, TestServer, until, uuid};
+use crate::support::{ALL, Api, InProcess, Reply, TestServer, uuid};
 
 const RECORDS: &str = "/customers.php";
 
@@ -33,8 +32,7 @@ fn assert_repeats(repeat: &Reply, first: &Reply) {
 
 #[test]
 fn a_repeated_post_makes_one_record() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let key = uuid();
     let first = post(&api, &key, "Once").is(201);
     for _ in 0..3 {
@@ -47,8 +45,7 @@ fn a_repeated_post_makes_one_record() {
 
 #[test]
 fn the_answer_is_the_first_ones_also_when_the_record_has_changed_since() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let keys = [uuid(), uuid(), uuid()];
     let first = post(&api, &keys[0], "First");
     let put = || {
@@ -73,8 +70,7 @@ fn the_answer_is_the_first_ones_also_when_the_record_has_changed_since() {
 
 #[test]
 fn the_forms_of_a_key() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let key = "6F1C1D5E-0f4b-1c0e-0a52-3b9d6a1f2c7d";
     post(&api, key, "One").is(201);
     for same in [key.to_lowercase(), key.to_uppercase(), format!("\"{key}\"")] {
@@ -112,8 +108,7 @@ fn the_forms_of_a_key() {
 
 #[test]
 fn on_get_and_head_the_key_is_ignored() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let key = uuid();
     post(&api, &key, "One").is(201);
     for key in [key.as_str(), "nonsense", ""] {
@@ -124,8 +119,7 @@ fn on_get_and_head_the_key_is_ignored() {
 
 #[test]
 fn another_request_under_the_same_key_is_refused() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let key = uuid();
     api.customer("One");
     api.customer("Two");
@@ -154,8 +148,7 @@ fn another_request_under_the_same_key_is_refused() {
 
 #[test]
 fn the_path_counts_without_v1_and_a_deletions_body_does_not() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let keys = [uuid(), uuid()];
     let first = post(&api.below_v1(), &keys[0], "One");
     assert_eq!(first.header("Location"), Some("/v1/customers.php?id=1"));
@@ -184,8 +177,7 @@ fn a_key_belongs_to_the_tenant_with_any_of_its_api_keys() {
 
 #[test]
 fn only_successes_are_remembered() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let key = uuid();
     post(&api, &key, "").fails_with(422, "validation_failed");
     api.call("PUT", "/customers.php?id=9").key(&key).json(&json!({"name": "None"})).send().is(404);
@@ -229,8 +221,7 @@ fn after_24_hours_it_runs_anew() {
 
 #[test]
 fn an_answer_is_remembered_through_a_restart() {
-    let mut server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (mut server, api) = TestServer::with_api();
     let key = uuid();
     let first = post(&api, &key, "Kept").is(201);
     server.restart();
@@ -242,8 +233,7 @@ fn an_answer_is_remembered_through_a_restart() {
 
 #[test]
 fn twenty_threads_with_one_key_make_one_record() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     for round in 0..5 {
         let (key, start) = (uuid(), Barrier::new(20));
         let replies = Mutex::new(Vec::new());
@@ -266,92 +256,4 @@ fn twenty_threads_with_one_key_make_one_record() {
         assert!(replies.iter().all(|reply| essence(reply) == essence(&replies[0])));
         assert_eq!(api.total(RECORDS), round + 1);
     }
-}
-
-/// One request of the crash test, which any number of repeats must not do twice.
-struct Order {
-    key: String,
-    name: String,
-    acknowledged: Option<Vec<u8>>,
-}
-
-/// Posts from eight threads, kills the server after `count` requests, and returns what was sent and
-/// acknowledged.
-fn post_until_the_end(
-    server: &mut TestServer,
-    api: &Api,
-    round: usize,
-    count: usize,
-) -> Vec<Order> {
-    let orders = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for thread in 0..8 {
-            let (api, orders) = (api.clone(), &orders);
-            scope.spawn(move || {
-                for n in 0.. {
-                    let name = format!("round {round} thread {thread} number {n}");
-                    let key = uuid();
-                    let sent =
-                        api.call("POST", RECORDS).key(&key).json(&json!({"name": name})).try_send();
-                    let gone = sent.is_err();
-                    let acknowledged = sent.ok().map(|reply| reply.is(201).body);
-                    orders.lock().unwrap().push(Order { key, name, acknowledged });
-                    if gone {
-                        return;
-                    }
-                }
-            });
-        }
-        until("the requests are acknowledged", || {
-            (orders.lock().unwrap().len() >= count).then_some(())
-        });
-        server.kill();
-    });
-    orders.into_inner().unwrap()
-}
-
-#[test]
-fn a_crash_under_load_loses_nothing_acknowledged_and_repeats_nothing() {
-    crash_under_load(6);
-}
-
-#[test]
-#[ignore = "takes a minute"]
-fn two_hundred_crashes_under_load_lose_nothing_acknowledged_and_repeat_nothing() {
-    crash_under_load(200);
-}
-
-fn crash_under_load(rounds: usize) {
-    let mut server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
-    let api = tenant.with_scopes(ALL);
-    let mut names = Vec::new();
-    let mut acknowledged = 0;
-    for round in 0..rounds {
-        let moment = usize::from(uuid::Uuid::new_v4().as_bytes()[0]);
-        let orders = post_until_the_end(&mut server, &api, round, moment);
-        server.restart();
-        for order in &orders {
-            let repeat = post(&api, &order.key, &order.name).is(201);
-            if let Some(first) = &order.acknowledged {
-                acknowledged += 1;
-                assert_eq!(
-                    &repeat.body, first,
-                    "what was acknowledged is there, and the repeat says the same"
-                );
-                assert!(repeat.was_replayed());
-            }
-        }
-        names.extend(orders.into_iter().map(|order| order.name));
-    }
-    let mut kept: BTreeMap<String, usize> = BTreeMap::new();
-    for record in api.all("/customers.php?limit=200") {
-        *kept.entry(record["name"].as_str().unwrap().to_owned()).or_default() += 1;
-    }
-    names.sort();
-    assert_eq!(kept.keys().collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
-    assert!(kept.values().all(|times| *times == 1), "each record exists exactly once");
-    assert!(acknowledged > 0);
-    server.stop();
-    server.cli(&["check"]).done();
 }

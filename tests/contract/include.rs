@@ -54,8 +54,7 @@ fn expected(api: &Api, mut record: Value, names: &[&str]) -> Value {
 
 #[test]
 fn a_record_comes_with_those_it_belongs_to() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     fill(&api);
     for (target, names) in POSSIBLE {
         let path = target.split('?').next().unwrap();
@@ -78,8 +77,7 @@ fn a_record_comes_with_those_it_belongs_to() {
 
 #[test]
 fn lists_find_the_same_in_the_same_order_with_include() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     fill(&api);
     for sort in ["id", "name", "employee_id", "asset_tag", "created_at"] {
         for filter in ["", "&name=Thing%201", "&customer_id=2", "&q=thing", "&asset_tag=null"] {
@@ -164,8 +162,7 @@ fn each_included_resource_needs_its_scope_and_the_refusal_counts() {
 
 #[test]
 fn a_record_with_include_has_no_version() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     fill(&api);
     let target = "/employees.php?id=1&include=customer";
     let etag = api.get("/employees.php?id=1").is(200).header("ETag").unwrap().to_owned();
@@ -182,8 +179,7 @@ fn a_record_with_include_has_no_version() {
 
 #[test]
 fn include_may_change_from_page_to_page() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     fill(&api);
     let first = api.get("/hardware.php?limit=5&include=customer").is(200);
     assert!(first.header("Link").unwrap().contains("include=customer"));
@@ -197,8 +193,7 @@ fn include_may_change_from_page_to_page() {
 
 #[test]
 fn a_name_that_cannot_be_included_is_refused() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     fill(&api);
     for resource in RESOURCES {
         let bad = [

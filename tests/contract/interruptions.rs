@@ -92,7 +92,7 @@ fn a_tenant_its_password_and_its_first_key_are_made_together() {
     data_dir
         .cli(&["serve", "--listen", "127.0.0.1:0", "--create-tenant", "other"])
         .fails_saying("fault");
-    let tenants = data_dir.cli(&["--json", "tenant", "list"]).done().json();
+    let tenants = data_dir.cli_json(&["tenant", "list"]);
     assert_eq!(tenants.as_array().unwrap().len(), 1, "{tenants}");
     assert_eq!(names(&data_dir, "tenants"), ["1.db"]);
 }

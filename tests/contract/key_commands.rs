@@ -7,7 +7,7 @@ use crate::support::{ALL, DataDir, TestServer};
 const RECORDS: &str = "/customers.php";
 
 fn keys(data_dir: &DataDir) -> Vec<Value> {
-    data_dir.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().clone()
+    data_dir.cli_json(&["key", "list", "acme"]).as_array().unwrap().clone()
 }
 
 #[test]
@@ -69,9 +69,8 @@ fn a_key_has_a_limit_of_its_own_until_it_is_taken_back() {
         let reply = server.with_key(&key.key).get(RECORDS).is(200);
         assert_eq!((reply.limit("Limit"), reply.limit("Remaining")), (limit, remaining));
     };
-    let change = |server: &TestServer, limit: &str| {
-        server.cli(&["--json", "key", "limit", "acme", "1", limit]).done().json()
-    };
+    let change =
+        |server: &TestServer, limit: &str| server.cli_json(&["key", "limit", "acme", "1", limit]);
     expect(&server, 3, 2);
     expect(&server, 3, 1);
     let done = change(&server, "5");

@@ -21,7 +21,6 @@ mod changes;
 mod command_line;
 mod custom_fields;
 mod deployments;
-mod errors;
 mod expiry;
 mod failing_commands;
 mod failing_syncs;

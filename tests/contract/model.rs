@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::support::contract::{Field, Kind, RESOURCES, Resource};
 use crate::support::random::{Random, seed};
-use crate::support::{ALL, Api, Reply, TestServer, encoded};
+use crate::support::{Api, Reply, TestServer, encoded};
 
 /// Few words, so that ties are frequent, with characters that need escaping.
 const WORDS: [&str; 9] = [
@@ -222,8 +222,7 @@ fn list(rng: &mut Random, model: &Model, api: &Api, resource: usize) {
 }
 
 fn run(seed: u64, steps: usize) {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_unlimited_api();
     let empty = Table { records: BTreeMap::new(), next: 1 };
     let mut model = Model { tables: vec![empty; RESOURCES.len()] };
     let mut rng = Random::new(seed);

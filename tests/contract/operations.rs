@@ -8,8 +8,7 @@ use crate::support::{ALL, TestServer};
 
 #[test]
 fn a_record_is_created_read_changed_and_deleted() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for resource in RESOURCES {
         let made = api.post(resource.path, api.smallest(resource)).created();
         let address = resource.at(made["id"].as_i64().unwrap());
@@ -29,8 +28,7 @@ fn a_record_is_created_read_changed_and_deleted() {
 
 #[test]
 fn put_and_delete_need_an_id() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for resource in RESOURCES {
         api.put(resource.path, json!({"notes": "x"})).fails_with(400, "missing_id");
         api.delete(resource.path).fails_with(400, "missing_id");
@@ -41,8 +39,7 @@ fn put_and_delete_need_an_id() {
 
 #[test]
 fn an_id_is_decimal_digits_without_sign_or_leading_zero() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let id = api.customer("The first");
     assert_eq!(id, 1);
     let wrong = [
@@ -61,8 +58,7 @@ fn an_id_is_decimal_digits_without_sign_or_leading_zero() {
 
 #[test]
 fn an_id_beyond_64_bits_is_no_records() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for id in [
         "2",
         "9223372036854775807",
@@ -79,8 +75,7 @@ fn an_id_beyond_64_bits_is_no_records() {
 
 #[test]
 fn the_query_is_decoded_as_forms_are() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.customer("Two words");
     assert_eq!(api.get("/customers.php?%69d=%31").found()["id"], 1);
     assert_eq!(api.total("/customers.php?name=Two+words"), 1);
@@ -93,8 +88,7 @@ fn the_query_is_decoded_as_forms_are() {
 
 #[test]
 fn a_parameter_that_is_not_known_is_named_and_so_is_the_one_that_was_meant() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     api.customer("One");
     let typos = [
         ("lmit", "limit"),
@@ -125,8 +119,7 @@ fn a_parameter_that_is_not_known_is_named_and_so_is_the_one_that_was_meant() {
 
 #[test]
 fn a_parameter_is_given_once() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.customer("One");
     for query in [
         "id=1&id=1",
@@ -146,8 +139,7 @@ fn a_parameter_is_given_once() {
 
 #[test]
 fn beside_the_id_no_other_parameter_is_known() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.customer("One");
     for other in ["limit=1", "sort=id", "q=One", "status=active", "total=true", "x=1"] {
         let address = format!("/customers.php?id=1&{other}");
@@ -165,8 +157,7 @@ fn beside_the_id_no_other_parameter_is_known() {
 
 #[test]
 fn a_body_needs_the_content_type_of_json() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let body = json!({"name": "Typed"}).to_string();
     let post = |content_type: &str| {
         api.call("POST", "/customers.php")
@@ -211,8 +202,7 @@ fn a_body_needs_the_content_type_of_json() {
 
 #[test]
 fn any_content_encoding_is_refused() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for encoding in ["gzip", "identity", "br"] {
         let post = api.call("POST", "/customers.php").json(&json!({"name": "Packed"}));
         post.header("Content-Encoding", encoding).send().fails_with(415, "unsupported_media_type");
@@ -222,8 +212,7 @@ fn any_content_encoding_is_refused() {
 
 #[test]
 fn a_body_has_at_most_64_kib() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let padded = |length: usize| {
         let mut body = br#"{"name":"As long as can be"}"#.to_vec();
         body.resize(length, b' ');
@@ -239,8 +228,7 @@ fn a_body_has_at_most_64_kib() {
 
 #[test]
 fn a_body_with_get_head_or_delete_is_ignored() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.customer("One");
     api.customer("Two");
     for body in ["{\"name\":", "\u{fffd}", &"x".repeat(70_000)] {
@@ -257,8 +245,7 @@ fn a_body_with_get_head_or_delete_is_ignored() {
 
 #[test]
 fn a_put_needs_a_field_that_can_be_changed() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let made = api.post("/customers.php", json!({"name": "Unchanged"})).created();
     let empty: [Value; 4] = [
         json!({}),
@@ -275,8 +262,7 @@ fn a_put_needs_a_field_that_can_be_changed() {
 
 #[test]
 fn a_put_changes_only_the_fields_it_names() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for resource in RESOURCES {
         let mut full: Value = api.smallest(resource);
         for (n, field) in resource.fields.iter().enumerate() {
@@ -305,8 +291,7 @@ fn a_put_changes_only_the_fields_it_names() {
 
 #[test]
 fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let customer = api.customer("Needed");
     let employee = api.employee(customer);
     let hardware = api.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
@@ -329,8 +314,7 @@ fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
 
 #[test]
 fn an_employee_needs_an_existing_customer() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for id in [7, 0, -1, i64::MAX] {
         let body = json!({"customer_id": id, "email": "a@shop.example"});
         api.post("/employees.php", body).fails_with(422, "customer_not_found");
@@ -344,8 +328,7 @@ fn an_employee_needs_an_existing_customer() {
 
 #[test]
 fn hardware_needs_an_existing_employee_or_none() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let body = json!({"name": "Laptop", "employee_id": 3});
     api.post("/hardware.php", body).fails_with(422, "employee_not_found");
     assert_eq!(api.total("/hardware.php"), 0);
@@ -362,8 +345,7 @@ fn hardware_needs_an_existing_employee_or_none() {
 
 #[test]
 fn ids_rise_from_one_and_never_return() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_unlimited_api();
     for resource in RESOURCES {
         let body = api.smallest(resource);
         let first = api.create(resource.path, body.clone());
@@ -386,8 +368,7 @@ fn ids_rise_from_one_and_never_return() {
 
 #[test]
 fn an_id_does_not_return_after_a_restart_either() {
-    let mut server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (mut server, api) = TestServer::with_api();
     api.customer("One");
     let highest = api.customer("Two");
     api.delete(&CUSTOMERS.at(highest)).is(204);
@@ -397,8 +378,7 @@ fn an_id_does_not_return_after_a_restart_either() {
 
 #[test]
 fn nothing_but_the_id_is_unique() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for resource in RESOURCES {
         let mut body = api.smallest(resource);
         for (n, field) in resource.fields.iter().enumerate() {

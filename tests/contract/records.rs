@@ -91,8 +91,7 @@ fn text_is_measured_in_characters_whatever_their_bytes() {
 
 #[test]
 fn text_is_stored_as_it_was_sent() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for text in [
         "  space around  ",
         "line\nbreaks\r\nand\ttabs",
@@ -217,8 +216,7 @@ fn null_the_empty_string_and_white_space_are_empty() {
 
 #[test]
 fn a_zero_width_space_is_no_white_space() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let made = api.post("/customers.php", json!({"name": "\u{200b}\u{200b}"})).created();
     assert_eq!(made["name"], "\u{200b}\u{200b}");
 }
@@ -266,8 +264,7 @@ fn all_failing_fields_come_together_in_their_order() {
 
 #[test]
 fn a_put_with_one_bad_field_changes_none() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let made = api.post("/customers.php", json!({"name": "As it was"})).created();
     let reply = api.put("/customers.php?id=1", json!({"name": "Changed", "country": "GER"}));
     reply.fails_on(&[("country", "too_long")]);
@@ -276,8 +273,7 @@ fn a_put_with_one_bad_field_changes_none() {
 
 #[test]
 fn integers_are_json_integers_of_64_bits() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let post = |number: &str| {
         api.post_bytes(
             "/hardware.php",
@@ -310,8 +306,7 @@ fn integers_are_json_integers_of_64_bits() {
 
 #[test]
 fn booleans_are_true_false_one_or_zero_and_come_back_as_booleans() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let post = |value: &str| {
         api.post_bytes("/hardware.php", format!("{{\"name\":\"Thing\",\"is_leased\":{value}}}"))
     };
@@ -345,47 +340,22 @@ fn booleans_are_true_false_one_or_zero_and_come_back_as_booleans() {
 
 #[test]
 fn dates_exist_and_are_written_in_one_way() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let post =
         |date: &str| api.post("/customers.php", json!({"name": "Dated", "customer_since": date}));
-    for good in [
-        "2024-02-29",
-        "2000-02-29",
-        "2023-02-28",
-        "1999-12-31",
-        "0001-01-01",
-        "9999-12-31",
-        "2024-04-30",
-    ] {
+    for good in ["2024-02-29", "2000-02-29", "0001-01-01", "9999-12-31"] {
         assert_eq!(post(good).created()["customer_since"], good);
     }
     for bad in [
         "2023-02-29",
         "1900-02-29",
-        "2100-02-29",
-        "2024-02-30",
         "2024-04-31",
-        "2024-13-01",
         "2024-00-10",
-        "2024-01-00",
         "2024-1-01",
-        "2024-01-1",
-        "24-01-01",
-        "02024-01-01",
         "20240101",
-        "2024/01/01",
-        "01-02-2024",
         "2024-01-01T00:00:00Z",
         " 2024-01-01",
-        "2024-01-01 ",
-        "+2024-01-01",
-        "-2024-01-01",
-        "2024-W01-1",
-        "2024-001",
         "٢٠٢٤-٠١-٠١",
-        "2024‐01‐01",
-        "today",
     ] {
         post(bad).fails_on(&[("customer_since", "invalid_date")]);
     }
@@ -417,76 +387,25 @@ fn enumerated_values_are_exactly_those() {
     });
 }
 
+/// `src/model/email.rs` tests the rules of addresses.
 #[test]
 fn e_mail_addresses_are_one_plain_address() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let post = |email: &str| api.post("/customers.php", json!({"name": "Mailed", "email": email}));
-    let local_64 = format!("{}@shop.example", "l".repeat(64));
-    let local_64_octets = format!("{}@shop.example", "ü".repeat(32));
-    for good in [
-        "a@b.example",
-        "first.last+tag@shop.example",
-        "o'brien@shop.example",
-        "UPPER@SHOP.EXAMPLE",
-        "x_y-z@a-b.example",
-        "!#$%&'*+-/=?^_`{|}~@shop.example",
-        "1@2.3c",
-        "müller@bücher.example",
-        "müller@BÜCHER.example",
-        "उदाहरण@हिन्दी.भारत",
-        "a@xn--bcher-kva.bücher.example",
-        "用户@例子.广告",
-        "a@xn--bcher-kva.example",
-        "a@b.c.d.e.example",
-        &local_64,
-        &local_64_octets,
-    ] {
+    for good in ["a@b.example", "UPPER@SHOP.EXAMPLE", "müller@BÜCHER.example", "用户@例子.广告"]
+    {
         assert_eq!(post(good).created()["email"], good);
     }
-    let local_65 = format!("{}@shop.example", "l".repeat(65));
-    let local_66_octets = format!("{}@shop.example", "ü".repeat(33));
     for bad in [
         "plain",
-        "@shop.example",
-        "a@",
-        "a@b",
         "a@localhost",
-        "a@@b.example",
-        "a@b@c.example",
-        "a b@shop.example",
-        "a@shop .example",
-        "a@½.example",
-        "a@²³.example",
         "a@☕.example",
-        "a@xn--abc.example",
-        "\u{3000}a@shop.example",
         " a@shop.example",
-        "a@shop.example ",
         "a@shop.example\n",
-        "\"a b\"@shop.example",
         "\"a\"@shop.example",
         "Eva <a@shop.example>",
-        "<a@shop.example>",
         "a@[127.0.0.1]",
-        "a@[IPv6:::1]",
-        "a@.example",
-        "a@shop..example",
         "a@shop.example.",
-        "a@-shop.example",
-        "a@shop-.example",
-        "a@shop.-example",
-        "a@sh_op.example",
-        "a@sh!op.example",
-        ".a@shop.example",
-        "a.@shop.example",
-        "a..b@shop.example",
-        "a@shop.example,b@shop.example",
-        "a@shop.example;b@shop.example",
-        "mailto:a@shop.example@x",
-        "a(comment)@shop.example",
-        &local_65,
-        &local_66_octets,
     ] {
         post(bad).fails_on(&[("email", "invalid_email")]);
     }
@@ -494,8 +413,7 @@ fn e_mail_addresses_are_one_plain_address() {
 
 #[test]
 fn an_e_mail_address_of_more_than_254_characters_is_too_long() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let post = |email: &str| api.post("/customers.php", json!({"name": "Mailed", "email": email}));
     let domain = [["d".repeat(60).as_str(); 3].join("."), "example".to_owned()].join(".");
     let of = |length: usize| {
@@ -539,8 +457,7 @@ fn unknown_and_read_only_fields_are_ignored() {
 
 #[test]
 fn unknown_members_are_named_and_a_strict_request_has_none() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let send = |method: &str, target: &str, prefer: &str, body: &Value| {
         let reply = api.call(method, target).header("Prefer", prefer).json(body).send();
         let strict = reply.header("Preference-Applied").is_some();

@@ -14,7 +14,7 @@ fn a_running_server_has_the_new_name_from_the_next_request_on() {
     let api = tenant.with_scopes(ALL);
     api.customer("Kept");
     assert_eq!(api.get("/whoami.php").found()["tenant"], "acme");
-    let done = server.cli(&["--json", "tenant", "rename", "acme", "acme-berlin"]).done().json();
+    let done = server.cli_json(&["tenant", "rename", "acme", "acme-berlin"]);
     assert_eq!(
         done,
         json!({"id": 1, "name": "acme-berlin", "state": "active", "trial_until": null,
@@ -26,16 +26,7 @@ fn a_running_server_has_the_new_name_from_the_next_request_on() {
         server.log().contains("tenant=\"acme-berlin\"").then_some(())
     });
     server.cli(&["key", "list", "acme"]).fails_saying("no tenant acme");
-    assert_eq!(
-        server
-            .cli(&["--json", "key", "list", "acme-berlin"])
-            .done()
-            .json()
-            .as_array()
-            .unwrap()
-            .len(),
-        1
-    );
+    assert_eq!(server.cli_json(&["key", "list", "acme-berlin"]).as_array().unwrap().len(), 1);
     server.cli(&["tenant", "rename", "acme-berlin", "other"]).fails_saying("other exists already");
     server.cli(&["tenant", "rename", "acme-berlin", "acme-berlin"]).fails_saying("exists already");
     server.cli(&["tenant", "rename", "nobody", "new"]).fails_saying("no tenant nobody");
@@ -60,10 +51,7 @@ fn a_backup_from_before_is_restored_under_the_new_name_while_the_server_runs() {
     server
         .cli(&["restore", "backups", "acme", "--as", "new"])
         .fails_saying("the tenant new would be overwritten");
-    let restored = server
-        .cli(&["--json", "restore", "backups", "acme", "--as", "new", "--force"])
-        .done()
-        .json();
+    let restored = server.cli_json(&["restore", "backups", "acme", "--as", "new", "--force"]);
     let records = json!({"customers": 1, "employees": 0, "hardware": 0});
     assert_eq!(
         restored["tenants"],
@@ -74,8 +62,7 @@ fn a_backup_from_before_is_restored_under_the_new_name_while_the_server_runs() {
     assert_eq!(api.get("/whoami.php").found()["tenant"], "new");
 
     server.cli(&["tenant", "delete", "new", "--yes"]).done();
-    let restored =
-        server.cli(&["--json", "restore", "backups", "acme", "--as", "newer"]).done().json();
+    let restored = server.cli_json(&["restore", "backups", "acme", "--as", "newer"]);
     assert_eq!(
         restored["tenants"],
         json!([{"id": 2, "name": "newer", "existed": false, "keys": 1, "records": records}])

@@ -10,7 +10,7 @@ use crate::support::{ALL, DataDir, TestServer, until};
 const RECORDS: &str = "/customers.php";
 
 fn listed(data_dir: &DataDir, id: i64) -> Value {
-    let keys = data_dir.cli(&["--json", "key", "list", "acme"]).done().json();
+    let keys = data_dir.cli_json(&["key", "list", "acme"]);
     keys.as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone()
 }
 
@@ -47,10 +47,7 @@ fn a_key_is_replaced_under_load_and_no_request_fails() {
         }
         finished.store(true, Ordering::Relaxed);
     });
-    assert_eq!(
-        server.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(),
-        5
-    );
+    assert_eq!(server.cli_json(&["key", "list", "acme"]).as_array().unwrap().len(), 5);
 }
 
 #[test]
@@ -70,7 +67,7 @@ fn the_new_key_has_the_name_scopes_limit_and_end_of_the_old_one() {
     let tenant = server.tenant("acme");
     let options = ["--expires", "2999-06-30", "--rate-limit", "7"];
     let old = tenant.key_with(&["customers:read", "hardware:write"], &options);
-    let made = server.cli(&["--json", "key", "replace", "acme", &old.id.to_string()]).done().json();
+    let made = server.cli_json(&["key", "replace", "acme", &old.id.to_string()]);
     let key = made["key"].as_str().unwrap().to_owned();
     server.keep_secret(&key);
     let old_end = listed(&server, old.id)["expires_at"].clone();

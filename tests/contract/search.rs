@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::support::{ALL, Api, TestServer, encoded};
+use crate::support::{Api, TestServer, encoded};
 
 /// No record.
 const NONE: [i64; 0] = [];
@@ -14,8 +14,7 @@ fn found(api: &Api, q: &str) -> Vec<i64> {
 
 #[test]
 fn a_word_is_found_as_part_of_any_text_or_e_mail_field() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let fields = ["customer_number", "phone", "street", "postal_code", "city", "notes"];
     for field in fields {
         api.create("/customers.php", json!({"name": "Plain", field: "before needle after"}));
@@ -43,8 +42,7 @@ fn a_word_is_found_as_part_of_any_text_or_e_mail_field() {
 
 #[test]
 fn every_word_has_to_be_there_in_whichever_field() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.create("/customers.php", json!({"name": "Alpha Works", "city": "Bonn"}));
     api.create("/customers.php", json!({"name": "Beta Works", "city": "Bonn"}));
     api.create("/customers.php", json!({"name": "Alpha", "notes": "works in Ulm"}));
@@ -59,8 +57,7 @@ fn every_word_has_to_be_there_in_whichever_field() {
 
 #[test]
 fn short_words_are_found_as_long_ones_are() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for name in ["xy", "ab cd", "Äb", "語", "cd 語 ab"] {
         api.create(
             "/customers.php",
@@ -78,8 +75,7 @@ fn short_words_are_found_as_long_ones_are() {
 
 #[test]
 fn letters_are_found_at_the_beginning_in_the_middle_and_at_the_end_of_a_word() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     for name in ["abcdef", "ab-cd", "a a", "x,y;z", "🦀b🦀", "naïve", "ab\u{1}\u{7f}c"] {
         api.customer(name);
     }
@@ -121,8 +117,7 @@ fn letters_are_found_at_the_beginning_in_the_middle_and_at_the_end_of_a_word() {
 
 #[test]
 fn words_of_many_records_are_found_and_counted_as_others_are() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_unlimited_api();
     let notes = |n: usize| {
         format!("delivered WITH the Straße {}", if n.is_multiple_of(3) { "Thirds" } else { "" })
     };
@@ -156,8 +151,7 @@ fn words_of_many_records_are_found_and_counted_as_others_are() {
 
 #[test]
 fn letters_that_mean_something_to_a_database_mean_themselves() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let names = [
         "100% sure",
         "100 sure",
@@ -215,8 +209,7 @@ fn letters_that_mean_something_to_a_database_mean_themselves() {
 
 #[test]
 fn case_is_folded_as_unicode_folds_it() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_unlimited_api();
     let pairs = [
         ("Müller", "MÜLLER"),
         ("ÄÖÜ", "äöü"),
@@ -252,8 +245,7 @@ fn case_is_folded_as_unicode_folds_it() {
 
 #[test]
 fn a_search_takes_twenty_words() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let words = |count: usize| (0..count).map(|n| format!("w{n}")).collect::<Vec<_>>().join(" ");
     api.create("/customers.php", json!({"name": "Wordy", "notes": words(30)}));
     assert_eq!(found(&api, &words(20)), [1]);
@@ -263,8 +255,7 @@ fn a_search_takes_twenty_words() {
 
 #[test]
 fn a_search_for_nul_finds_nothing() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.create("/customers.php", json!({"name": "needle", "email": "ab@shop.example"}));
     let with_nul = [
         "\0",
@@ -289,8 +280,7 @@ fn a_search_for_nul_finds_nothing() {
 
 #[test]
 fn a_search_takes_two_hundred_characters_and_compares_all_of_them() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     let notes = |last: char| format!("{}{last}x", "abcdefghiÜ".repeat(19) + "klmnopqr");
     for last in "0123".chars() {
         api.create(
@@ -310,8 +300,7 @@ fn a_search_takes_two_hundred_characters_and_compares_all_of_them() {
 
 #[test]
 fn a_blank_search_is_none() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.customer("One");
     api.customer("Two");
     for q in ["", " ", "\t\n", "\u{3000}\u{a0}"] {
@@ -322,8 +311,7 @@ fn a_blank_search_is_none() {
 
 #[test]
 fn a_search_sees_the_present_state() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.customer("Oldname");
     api.put("/customers.php?id=1", json!({"name": "Newname"})).is(200);
     assert_eq!((found(&api, "oldname"), found(&api, "newname")), (vec![], vec![1]));
@@ -337,8 +325,7 @@ fn a_search_sees_the_present_state() {
 
 #[test]
 fn a_search_is_sorted_filtered_and_paged_like_any_list() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for n in 0..9 {
         let name = format!("{} number {n}", if n % 3 == 0 { "Other" } else { "Match" });
         api.create(

@@ -140,25 +140,6 @@ fn a_registry_that_is_no_database_is_reported() {
     }
 }
 
-#[test]
-fn acknowledged_writes_survive_a_kill() {
-    let mut server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let key = tenant.key(ALL);
-    let api = server.with_key(&key.key);
-    for n in 0..5 {
-        let made = api.post(RECORDS, json!({"name": format!("Round {n}")})).created();
-        server.kill();
-        server.restart();
-        assert_eq!(api.get(&format!("{RECORDS}?id={}", made["id"])).found(), made);
-    }
-    tenant.key_command("revoke", &key);
-    server.kill();
-    server.restart();
-    api.get(RECORDS).fails_with(401, "revoked_api_key");
-    server.cli(&["check"]).done();
-}
-
 /// Starts POST requests that wait for a lock, stops the server with `signal`, and then releases the
 /// lock.
 fn ends_with_requests_in_flight(signal: &str) {
@@ -228,8 +209,7 @@ fn a_signal_ends_a_server_that_waits_for_a_command() {
 
 #[test]
 fn a_server_with_idle_connections_ends() {
-    let mut server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (mut server, api) = TestServer::with_api();
     let others: Vec<_> = (0..10).map(|_| api.clone()).collect();
     for other in &others {
         other.get(RECORDS).is(200);

@@ -6,13 +6,12 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::{ALL, Api, Reply, TestServer, uuid};
+use crate::support::{Api, Reply, TestServer, uuid};
 
 const BY_SERIAL: &str = "/hardware.php?update_by=serial_number";
 
 fn start() -> (TestServer, Api) {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_unlimited_api();
     (server, api)
 }
 

@@ -12,7 +12,7 @@ fn it_describes_the_key_of_the_request() {
     let tenant = server.tenant("acme");
     let scopes = ["customers:read", "hardware:write"];
     let key = tenant.key_with(&scopes, &["--expires", "2999-06-30", "--rate-limit", "7"]);
-    let listed = server.cli(&["--json", "key", "list", "acme"]).done().json()[0].clone();
+    let listed = server.cli_json(&["key", "list", "acme"])[0].clone();
     let mut expected = json!({
         "tenant": "acme",
         "key": {
@@ -63,8 +63,7 @@ fn it_counts_against_the_limit_before_the_method_and_the_query() {
 
 #[test]
 fn other_methods_are_refused() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
         api.call(method, WHOAMI).send().fails_with(405, "method_not_allowed");
         api.below_v1().call(method, WHOAMI).send().fails_with(405, "method_not_allowed");
@@ -100,6 +99,6 @@ fn it_is_a_use_of_the_key() {
     let tenant = server.tenant("acme");
     tenant.with_scopes(ALL).get(WHOAMI).is(200);
     server.stop();
-    let listed = server.cli(&["--json", "key", "list", "acme"]).done().json();
+    let listed = server.cli_json(&["key", "list", "acme"]);
     assert!(listed[0]["last_used_at"].is_string(), "{listed}");
 }

@@ -68,7 +68,7 @@ fn a_hundred_heads_without_end() {
     }
     fixture.is_served();
     assert!(fixture.stats().peak_memory < 100 * 1024, "{:?}", fixture.stats());
-    let refused = clients.iter_mut().filter_map(|client| client.try_answer(false));
+    let refused = clients.iter_mut().filter_map(|client| client.try_answer());
     assert!(refused.inspect(|answer| assert_eq!(answer.status, 431)).count() > 0);
 }
 
@@ -80,7 +80,7 @@ fn more_connections_than_descriptors() {
     let bytes = fixture.get(RECORDS);
     let served = clients.iter_mut().filter_map(|client| {
         let sent = client.try_send(&bytes);
-        let answer = sent.then(|| client.try_answer(false)).flatten()?;
+        let answer = sent.then(|| client.try_answer()).flatten()?;
         assert!([200, 503].contains(&answer.status), "{answer:?}");
         (answer.status == 200).then_some(())
     });
@@ -196,7 +196,7 @@ fn ask_once(fixture: &Fixture) -> Option<u16> {
     let stream = TcpStream::connect(fixture.server.address()).ok()?;
     let mut client = Client::over(stream);
     let sent = client.try_send(fixture.get(RECORDS));
-    sent.then(|| client.try_answer(false)).flatten().map(|answer| answer.status)
+    sent.then(|| client.try_answer()).flatten().map(|answer| answer.status)
 }
 
 /// Repeats a request for `time`, or until there is no response.

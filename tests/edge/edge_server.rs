@@ -120,12 +120,6 @@ impl EdgeServer {
         until(&format!("{count} are held"), || (held() == count).then_some(()));
     }
 
-    /// A function that releases the held requests, for use while the server stops.
-    pub(crate) fn release_later(&self) -> impl FnOnce() + use<> {
-        let held = Arc::clone(&self.held);
-        move || held.release()
-    }
-
     /// Answers the requests that are held, and all later ones at once.
     pub(crate) fn release(&self) {
         self.held.release();
@@ -145,11 +139,6 @@ impl EdgeServer {
     /// Waits until it has failed, and returns why.
     pub(crate) fn failure(mut self) -> String {
         self.service.take().unwrap().wait().unwrap_err().to_string()
-    }
-
-    /// Stops it, which must succeed.
-    pub(crate) fn stop(mut self) {
-        self.service.take().unwrap().stop().unwrap();
     }
 }
 

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
 
 use socket2::{SockAddr, SockRef, Socket};
 use tenantdesk::app::App;
@@ -35,17 +34,6 @@ fn a_panic_is_a_500_and_the_workers_live_on() {
     client.answer().fails_with(500, "internal_error");
     client.send(get("/a"));
     assert_eq!(client.answer().status, 200);
-}
-
-#[test]
-fn connections_that_clients_reset_do_not_harm_others() {
-    let server = EdgeServer::start();
-    for _ in 0..300 {
-        let mut client = server.connect();
-        client.send(get("/a"));
-        client.reset();
-    }
-    assert_eq!(server.ask(get("/a")).status, 200);
 }
 
 /// A read ends early then (contract section 4).
@@ -141,10 +129,9 @@ fn a_panic_is_undone_and_logged_and_the_worker_and_writer_live_on() {
             .send()
             .fails_with(500, "internal_error");
         let id = uuid();
-        api.call("GET", "/panic")
-            .header("X-Request-Id", &id)
-            .send()
-            .fails_with(500, "internal_error");
+        let reply = api.call("GET", "/panic").header("X-Request-Id", &id).send();
+        let message = reply.fails_with(500, "internal_error").message();
+        assert!(!message.contains("in the middle"), "no detail of the cause: {message}");
         logged(&format!("a handler panicked request_id={id}"));
     }
     logged("a mutation panicked and is undone");
@@ -214,32 +201,6 @@ fn shut_private_sockets(which: impl Fn(&Socket) -> bool) -> usize {
         }
     }
     shut
-}
-
-#[test]
-fn a_stop_answers_requests_under_way_and_closes_idle_connections() {
-    let server = EdgeServer::start();
-    let address = server.address;
-    let mut idle = server.connect();
-    idle.send(get("/a"));
-    assert_eq!(idle.answer().status, 200);
-    let mut silent = server.connect();
-    let mut half = server.connect();
-    half.send("GET /a HTTP/1.1\r\n");
-    let mut busy = server.connect();
-    busy.send(get("/held"));
-    server.holds(1);
-    let release = server.release_later();
-    let stopping = thread::spawn(move || server.stop());
-    assert!(idle.is_closed());
-    assert!(silent.is_closed());
-    half.rest();
-    assert!(!busy.is_answered(), "the idle connections close before the busy one");
-    release();
-    assert_eq!(busy.answer().status, 200);
-    assert!(busy.is_closed());
-    stopping.join().unwrap();
-    assert!(std::net::TcpStream::connect(address).is_err());
 }
 
 #[test]

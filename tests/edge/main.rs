@@ -25,6 +25,5 @@ mod overload;
 mod proxies;
 mod shares;
 mod sizes;
-mod smuggling;
 mod stopping;
 mod tls;

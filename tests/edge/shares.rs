@@ -1,5 +1,6 @@
 //! What one tenant or one client address takes, and what it leaves to others.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,35 +12,7 @@ use crate::fixture::{Fixture, RECORDS};
 use crate::support::network::{GREEDY, MODEST, from, run_in_own_network};
 use crate::support::raw::{Client, get, request};
 use crate::support::tls::Certificate;
-use crate::support::{ALL, database, until, uuid};
-
-const JSON: &str = "Content-Type: application/json\r\n";
-
-#[test]
-fn a_tenant_whose_file_is_locked_holds_up_nobody_else() {
-    let fixture = Fixture::new();
-    let stuck = fixture.server.tenant("stuck");
-    let key = stuck.key(ALL).key;
-    let locked = database(&stuck.file());
-    locked.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT").unwrap();
-    let gets = request("GET", RECORDS, &key, "", "");
-    let post = request("POST", RECORDS, &key, JSON, "{\"name\": \"Late\"}");
-    let mut held: Vec<Client> = (0..200).map(|_| fixture.connect()).collect();
-    held.iter_mut()
-        .zip([&gets, &post].iter().cycle())
-        .for_each(|(client, bytes)| client.send(bytes));
-    fixture.is_served();
-    fixture.api().customer("Served");
-    // The lock times out after 5 s: a request that waited for these would have seen their
-    // responses.
-    assert!(held.iter().any(|client| !client.is_answered()), "others waited");
-    for _ in 0..20 {
-        fixture.is_served();
-        fixture.api().customer("Served");
-    }
-    drop(locked);
-    held.iter_mut().for_each(|client| assert!([200, 201, 503].contains(&client.answer().status)));
-}
+use crate::support::{ALL, TestServer, database, encoded, until, uuid};
 
 #[test]
 fn a_request_whose_client_disconnected_has_a_line_with_the_status_499() {
@@ -131,4 +104,49 @@ fn silent_in_a_network_of_its_own() {
         silent.iter_mut().for_each(|client| assert!(client.is_closed()));
         assert!(kept.iter().all(|client| !client.is_answered()), "they are open");
     }
+}
+
+/// Records whose texts are as bad for a search as they can be.
+const HOSTILE: usize = 1_000;
+
+/// Words that the texts nearly contain, at every place.
+fn words(length: usize) -> String {
+    let words: Vec<String> = (0..20).map(|n| "a".repeat(length - n % 2) + "b").collect();
+    format!("{RECORDS}?total=true&limit=1&q={}", encoded(&words.join(" ")))
+}
+
+#[test]
+fn searches_of_one_tenant_stop_no_other() {
+    run_in_own_network("shares::hostile_searches");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn hostile_searches() {
+    let server = TestServer::without_rate_limit();
+    let hostile = server.tenant("hostile").key(ALL).key;
+    let other = server.tenant("other").key(ALL).key;
+    let mut rows = "name,notes\n".to_owned();
+    for n in 0..HOSTILE {
+        writeln!(rows, "Hostile {n},{}b", "a".repeat(4_990)).unwrap();
+    }
+    std::fs::write(server.home().join("rows.csv"), rows).unwrap();
+    server.cli(&["import", "hostile", "customers", "rows.csv"]).done();
+    let ask = |target: &str| {
+        let mut client = from(GREEDY, server.address());
+        client.send(request("GET", target, &hostile, "", ""));
+        client
+    };
+    let is_served = || {
+        let mut modest = from(MODEST, server.address());
+        modest.send(request("GET", RECORDS, &other, "", ""));
+        assert_eq!(modest.answer().status, 200);
+    };
+    let searching: Vec<Client> = (0..64).map(|_| ask(&words(8))).collect();
+    (0..100).for_each(|_| is_served());
+    // Whoever takes turns with them has seen all of their answers.
+    assert!(
+        searching.iter().any(|client| !client.is_answered()),
+        "others take turns with the searches"
+    );
 }

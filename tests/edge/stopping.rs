@@ -1,8 +1,6 @@
 //! SIGTERM while connections are in every state.
 
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use serde_json::json;
 
@@ -46,32 +44,4 @@ fn sigterm_ends_what_waits_and_answers_what_is_under_way() {
     let kept: i64 =
         locked.query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
     assert_eq!(kept, 20, "nothing acknowledged is lost");
-}
-
-#[test]
-fn a_server_under_load_loses_nothing_acknowledged_when_it_is_asked_to_stop() {
-    let mut fixture = Fixture::new();
-    let api = fixture.api();
-    let created = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for _ in 0..8 {
-            let (api, created) = (api.clone(), &created);
-            scope.spawn(move || {
-                let create = || api.call("POST", RECORDS).json(&json!({"name": "Kept"})).try_send();
-                while create().is_ok_and(|reply| reply.status == 201) {
-                    created.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        until("the writers are under way", || {
-            (created.load(Ordering::Relaxed) > 100).then_some(())
-        });
-        fixture.server.signal("TERM");
-    });
-    let acknowledged = created.into_inner();
-    assert_eq!(fixture.server.ended().code(), Some(0));
-    let kept: i64 = database(&fixture.tenant.file())
-        .query_row("SELECT count(*) FROM customers", [], |row| row.get(0))
-        .unwrap();
-    assert!(usize::try_from(kept).unwrap() >= acknowledged, "{acknowledged} of {kept}");
 }

@@ -21,7 +21,6 @@ mod checker;
 mod clients;
 mod model;
 mod recorder;
-mod upserts;
 
 use checker::Fault;
 use model::State;

@@ -83,52 +83,96 @@ fn check_client(api: &Api, said: &str) {
     assert_eq!(api.total("/customers.php?name=Renamed"), 1);
 }
 
-fn roomy_desk() -> (TestServer, Api, String) {
-    let server = TestServer::without_rate_limit();
-    let key = server.tenant("acme").key(ALL).key;
-    let api = server.with_key(&key);
-    (server, api, key)
+/// A program that runs a client of `examples/clients`, and how each script begins.
+struct Language {
+    /// The program that has to be installed.
+    needs: &'static str,
+    program: &'static str,
+    /// The arguments in front of the script.
+    arguments: &'static [&'static str],
+    start: &'static str,
 }
 
-#[test]
-fn the_client_for_python() {
-    if !has("python3", "--version") {
-        return;
-    }
-    let (server, api, key) = roomy_desk();
-    let script = r#"
+const PYTHON: Language = Language {
+    needs: "python3",
+    program: "python3",
+    arguments: &["-B", "-c"],
+    start: r#"
 import os
 from tenantdesk import Desk, DeskError
 
 desk = Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
+def error(call):
+    try:
+        call()
+    except DeskError as error:
+        return error
+def said(error):
+    return f"{error.status} {error.code}"
+"#,
+};
+
+const NODE: Language = Language {
+    needs: "node",
+    program: "node",
+    arguments: &["--input-type=module", "-e"],
+    start: r#"
+import { deepEqual, equal, notEqual } from "node:assert/strict";
+import { Desk } from "./tenantdesk.mjs";
+const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
+const error = (promise) => promise.then(() => null, (error) => error);
+const said = (error) => `${error.status} ${error.code}`;
+"#,
+};
+
+/// The script runs in a directory of its own.
+const SHELL: Language = Language {
+    needs: "jq",
+    program: "sh",
+    arguments: &["-c"],
+    start: r#"
+set -eu
+directory=$(mktemp -d)
+trap 'rm -r "$directory"' EXIT
+cp tenantdesk.sh "$directory"
+cd "$directory"
+. ./tenantdesk.sh
+"#,
+};
+
+/// Runs a script with a client, if its program is installed, and checks what it did and printed.
+fn run_client(language: &Language, script: &str, check: fn(&Api, &str)) {
+    let Language { needs, program, arguments, start } = language;
+    if !has(needs, "--version") {
+        return;
+    }
+    let server = TestServer::without_rate_limit();
+    let key = server.tenant("acme").key(ALL).key;
+    let script = format!("{start}{script}");
+    let said = run(&server, &key, program, &[*arguments, &[&script]].concat(), "");
+    check(&server.with_key(&key), &said);
+}
+
+#[test]
+fn the_client_for_python() {
+    let script = r#"
 made = [desk.create("customers", name=f"Shop {n}")["id"] for n in range(205)]
 desk.update("customers", made[0], name="Renamed")
 active = list(desk.all("customers", status="active", sort="-name"))
 assert desk.page("employees", is_active=True)["data"] == []
 assert desk.get("customers", made[1])["name"] == "Shop 1"
 desk.delete("customers", made[2])
-def error(call):
-    try:
-        call()
-    except DeskError as error:
-        return error
 gone = error(lambda: desk.get("customers", made[2]))
 wrong = error(lambda: desk.create("customers", name=""))
 renamed = sum(customer["name"] == "Renamed" for customer in active)
-print(f"{len(active)} active, {renamed} renamed, {gone.status} {gone.code}, {wrong.status} {wrong.code} {' '.join(wrong.fields)}")
+print(f"{len(active)} active, {renamed} renamed, {said(gone)}, {said(wrong)} {' '.join(wrong.fields)}")
 "#;
-    check_client(&api, &run(&server, &key, "python3", &["-B", "-c", script], ""));
+    run_client(&PYTHON, script, check_client);
 }
 
 #[test]
 fn the_client_for_node() {
-    if !has("node", "--version") {
-        return;
-    }
-    let (server, api, key) = roomy_desk();
     let script = r#"
-import { Desk } from "./tenantdesk.mjs";
-const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
 const made = [];
 for (let n = 0; n < 205; n++) made.push((await desk.create("customers", { name: `Shop ${n}` })).id);
 await desk.update("customers", made[0], { name: "Renamed" });
@@ -136,24 +180,17 @@ const active = [];
 for await (const customer of desk.all("customers", { status: "active", sort: "-name" })) active.push(customer.name);
 if ((await desk.get("customers", made[1])).name !== "Shop 1") process.exit(1);
 await desk.delete("customers", made[2]);
-const error = (promise) => promise.then(() => null, (error) => error);
 const gone = await error(desk.get("customers", made[2]));
 const wrong = await error(desk.create("customers", { name: "" }));
 const renamed = active.filter((name) => name === "Renamed").length;
-console.log(`${active.length} active, ${renamed} renamed, ${gone.status} ${gone.code}, ${wrong.status} ${wrong.code} ${Object.keys(wrong.fields)}`);
+console.log(`${active.length} active, ${renamed} renamed, ${said(gone)}, ${said(wrong)} ${Object.keys(wrong.fields)}`);
 "#;
-    check_client(&api, &run(&server, &key, "node", &["--input-type=module", "-"], script));
+    run_client(&NODE, script, check_client);
 }
 
 #[test]
 fn the_functions_for_the_shell() {
-    if !has("jq", "--version") {
-        return;
-    }
-    let (server, api, key) = roomy_desk();
     let script = r#"
-set -eu
-. ./tenantdesk.sh
 first=$(desk POST /customers.php '{"name": "Shop"}' | jq .id)
 desk PUT "/customers.php?id=$first" '{"name": "Renamed"}' > /dev/null
 for n in $(seq 204); do printf '{"name": "Shop %s"}\n' "$n"; done | while read -r body; do
@@ -168,11 +205,7 @@ gone=$(desk GET "/customers.php?id=$((first + 1))" 2>&1 | cut -d: -f1)
 wrong=$(desk POST /customers.php '{"name": ""}' 2>&1 | grep -o '^422 [a-z_]*\|: name' | tr -d ':\n')
 printf '%s active, %s renamed, %s, %s\n' "$active" "$renamed" "$gone" "$wrong"
 "#;
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::copy(example("clients/tenantdesk.sh"), directory.path().join("tenantdesk.sh"))
-        .unwrap();
-    let script = format!("cd '{}'\n{script}", directory.path().display());
-    check_client(&api, &run(&server, &key, "sh", &["-c", &script], ""));
+    run_client(&SHELL, script, check_client);
 }
 
 /// Every client does this: follows three changes from a cursor that it kept, sends a version that
@@ -197,15 +230,7 @@ fn check_follower(api: &Api, said: &str) {
 
 #[test]
 fn the_client_for_python_follows_and_loses_no_update() {
-    if !has("python3", "--version") {
-        return;
-    }
-    let (server, api, key) = roomy_desk();
     let script = r#"
-import os
-from tenantdesk import Desk, DeskError
-
-desk = Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
 def follow(cursor="now"):
     return desk.follow(cursor, wait=0.01, resource="customers")
 entries, cursor = next(follow())
@@ -220,18 +245,13 @@ for entries, cursor in follow(cursor):
         break
 assert next(follow(cursor))[0] == []
 
-def error(call):
-    try:
-        call()
-    except DeskError as error:
-        return f"{error.status} {error.code}"
 old = desk.create("customers", name="Kept")
 id = old["id"]
 assert desk.get("customers", id)["etag"] == old["etag"]
 assert desk.update("customers", id, if_match=old["etag"], city="Bremen")["etag"] != old["etag"]
-update = error(lambda: desk.update("customers", id, if_match=old["etag"], city="Kiel"))
-delete = error(lambda: desk.delete("customers", id, if_match=old["etag"]))
-assert error(lambda: desk.update("customers", id, citty="Kiel")) == "400 bad_request"
+update = said(error(lambda: desk.update("customers", id, if_match=old["etag"], city="Kiel")))
+delete = said(error(lambda: desk.delete("customers", id, if_match=old["etag"])))
+assert said(error(lambda: desk.update("customers", id, citty="Kiel"))) == "400 bad_request"
 def edit(record):
     if record["notes"] is None:
         desk.update("customers", id, notes="theirs")
@@ -239,12 +259,12 @@ def edit(record):
 notes = desk.change("customers", id, edit)["notes"]
 print(" ".join(f"{entry['action']} {entry['id']}" for entry in seen), update, delete, notes, sep=", ")
 "#;
-    check_follower(&api, &run(&server, &key, "python3", &["-B", "-c", script], ""));
+    run_client(&PYTHON, script, check_follower);
 }
 
 #[test]
 fn clients_register_a_computer_twice_without_a_double() {
-    let (server, api, key) = roomy_desk();
+    let (server, api, key) = desk_with_a_key();
     let python = r#"
 import os
 from register import register
@@ -273,14 +293,7 @@ equal((await desk.createOrUpdate("hardware", "serial_number", fields)).id, 1);
 
 #[test]
 fn the_client_for_node_follows_and_loses_no_update() {
-    if !has("node", "--version") {
-        return;
-    }
-    let (server, api, key) = roomy_desk();
     let script = r#"
-import { deepEqual, equal, notEqual } from "node:assert/strict";
-import { Desk } from "./tenantdesk.mjs";
-const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
 const follow = (cursor) => desk.follow(cursor, { wait: 0.01, resource: "customers" });
 const first = (await follow().next()).value;
 deepEqual(first.entries, []);
@@ -296,14 +309,13 @@ for await (const { entries, cursor } of follow(first.cursor)) {
 }
 deepEqual((await follow(last).next()).value.entries, []);
 
-const error = (promise) => promise.then(() => null, (error) => `${error.status} ${error.code}`);
 const old = await desk.create("customers", { name: "Kept" });
 const { id, etag } = old;
 deepEqual({ ...old }, JSON.parse(JSON.stringify(old)));
 equal((await desk.get("customers", id)).etag, etag);
 notEqual((await desk.update("customers", id, { city: "Bremen" }, { ifMatch: etag })).etag, etag);
-const update = await error(desk.update("customers", id, { city: "Kiel" }, { ifMatch: etag }));
-const deletion = await error(desk.delete("customers", id, { ifMatch: etag }));
+const update = said(await error(desk.update("customers", id, { city: "Kiel" }, { ifMatch: etag })));
+const deletion = said(await error(desk.delete("customers", id, { ifMatch: etag })));
 const changed = await desk.change("customers", id, async (record) => {
   if (record.notes === null) await desk.update("customers", id, { notes: "theirs" });
   return { notes: `${record.notes} and mine` };
@@ -311,18 +323,12 @@ const changed = await desk.change("customers", id, async (record) => {
 const actions = seen.map((entry) => `${entry.action} ${entry.id}`).join(" ");
 console.log([actions, update, deletion, changed.notes].join(", "));
 "#;
-    check_follower(&api, &run(&server, &key, "node", &["--input-type=module", "-"], script));
+    run_client(&NODE, script, check_follower);
 }
 
 #[test]
 fn the_functions_for_the_shell_follow_and_lose_no_update() {
-    if !has("jq", "--version") {
-        return;
-    }
-    let (server, api, key) = roomy_desk();
     let script = r#"
-set -eu
-. ./tenantdesk.sh
 TENANTDESK_WAIT=0.01
 collect() { jq -r '"\(.action) \(.id)"' >> seen; }
 # follow_until CONDITION COMMAND…: ends the follower once the condition holds.
@@ -366,15 +372,7 @@ printf '%s, %s, %s, %s
 ' "$(tr '
 ' ' ' < seen | sed 's/ $//')" "$update" "$delete" "$notes"
 "#;
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::copy(example("clients/tenantdesk.sh"), directory.path().join("tenantdesk.sh"))
-        .unwrap();
-    let script = format!(
-        "cd '{}'
-{script}",
-        directory.path().display()
-    );
-    check_follower(&api, &run(&server, &key, "sh", &["-c", &script], ""));
+    run_client(&SHELL, script, check_follower);
 }
 
 /// Every client does this: makes a customer, an employee and a piece of hardware in one batch, then
@@ -388,15 +386,7 @@ fn check_batch(api: &Api, said: &str) {
 
 #[test]
 fn the_client_for_python_makes_batches() {
-    if !has("python3", "--version") {
-        return;
-    }
-    let (server, api, key) = desk_with_a_key();
     let script = r#"
-import os
-from tenantdesk import Desk, DeskError
-
-desk = Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
 results = desk.batch([
     {"method": "POST", "path": "/customers.php", "body": {"name": "Shop"}},
     {"method": "POST", "path": "/employees.php", "body": {"customer_id": {"result": 0}, "email": "eva@shop.example"}},
@@ -404,28 +394,20 @@ results = desk.batch([
 results += desk.batch([
     {"method": "PUT", "path": "/customers.php?id=1", "body": {"city": "Bremen"}, "if_match": results[0]["etag"]},
 ])
-try:
-    desk.batch([
-        {"method": "POST", "path": "/customers.php", "body": {"name": "Lost"}},
-        {"method": "POST", "path": "/employees.php", "body": {"customer_id": 99, "email": "eva@shop.example"}},
-    ])
-except DeskError as error:
-    failed = f"{error.status} {error.code} (operation {error.operation})"
+failed = error(lambda: desk.batch([
+    {"method": "POST", "path": "/customers.php", "body": {"name": "Lost"}},
+    {"method": "POST", "path": "/employees.php", "body": {"customer_id": 99, "email": "eva@shop.example"}},
+]))
+failed = f"{said(failed)} (operation {failed.operation})"
 statuses = " ".join(str(result["status"]) for result in results)
 print(f"{statuses} {results[1]['body']['customer_id']} {results[2]['body']['city']}, {failed}")
 "#;
-    check_batch(&api, &run(&server, &key, "python3", &["-B", "-c", script], ""));
+    run_client(&PYTHON, script, check_batch);
 }
 
 #[test]
 fn the_client_for_node_makes_batches() {
-    if !has("node", "--version") {
-        return;
-    }
-    let (server, api, key) = desk_with_a_key();
     let script = r#"
-import { Desk } from "./tenantdesk.mjs";
-const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
 const email = "eva@shop.example";
 const results = await desk.batch([
   { method: "POST", path: "/customers.php", body: { name: "Shop" } },
@@ -434,26 +416,20 @@ const results = await desk.batch([
 const more = await desk.batch([
   { method: "PUT", path: "/customers.php?id=1", body: { city: "Bremen" }, if_match: results[0].etag },
 ]);
-const failing = desk.batch([
+const failing = await error(desk.batch([
   { method: "POST", path: "/customers.php", body: { name: "Lost" } },
   { method: "POST", path: "/employees.php", body: { customer_id: 99, email } },
-]);
-const failed = await failing.then(() => null, (error) => `${error.status} ${error.code} (operation ${error.operation})`);
+]));
+const failed = `${said(failing)} (operation ${failing.operation})`;
 const statuses = [...results, ...more].map((result) => result.status).join(" ");
 console.log(`${statuses} ${results[1].body.customer_id} ${more[0].body.city}, ${failed}`);
 "#;
-    check_batch(&api, &run(&server, &key, "node", &["--input-type=module", "-"], script));
+    run_client(&NODE, script, check_batch);
 }
 
 #[test]
 fn the_functions_for_the_shell_make_batches() {
-    if !has("jq", "--version") {
-        return;
-    }
-    let (server, api, key) = desk_with_a_key();
     let script = r#"
-set -eu
-. ./tenantdesk.sh
 results=$(desk_batch <<'END'
 {"method": "POST", "path": "/customers.php", "body": {"name": "Shop"}}
 {"method": "POST", "path": "/employees.php", "body": {"customer_id": {"result": 0}, "email": "eva@shop.example"}}
@@ -471,7 +447,7 @@ failed=$(failed | sed 's/:.* (/ (/')
 printf '%s\n%s\n' "$results" "$more" |
   jq -rs --arg failed "$failed" '"\(map(.status | tostring) | join(" ")) \(.[1].body.customer_id) \(.[2].body.city), \($failed)"'
 "#;
-    check_batch(&api, &run(&server, &key, "sh", &["-c", script], ""));
+    run_client(&SHELL, script, check_batch);
 }
 
 #[test]
@@ -479,7 +455,7 @@ fn a_client_tries_again_and_its_change_takes_effect_once() {
     if !has("python3", "--version") {
         return;
     }
-    let (server, api, key) = roomy_desk();
+    let (server, api, key) = desk_with_a_key();
     // Between them stands one that cuts off the first answer to every change.
     let script = r#"
 import http.server, os, threading, urllib.request

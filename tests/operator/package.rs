@@ -1,12 +1,15 @@
 //! What the Debian package says to its user agrees with the program. `release/README.md` names the
 //! tests of the built package.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use crate::support::TestServer;
 
 fn debian(file: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("release/debian").join(file))
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("release/debian").join(file))
         .unwrap()
 }
 
@@ -41,4 +44,28 @@ fn the_settings_file_names_options_of_serve() {
     for name in names {
         assert!(help.contains(&format!("TENANTDESK_{name}=")), "{name}");
     }
+}
+
+/// The script runs with commands in place of those that know and delete users.
+#[test]
+fn a_purge_keeps_the_user_whose_data_it_keeps() {
+    let directory = tempfile::tempdir().unwrap();
+    let deleted = directory.path().join("deleted");
+    for (command, script) in [
+        ("getent", "exit 0".to_owned()),
+        ("userdel", format!("touch {}", deleted.display())),
+        ("deluser", format!("touch {}", deleted.display())),
+    ] {
+        let path = directory.path().join(command);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let programs = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let purge = Command::new("sh")
+        .args(["-c", &debian("tenantdesk.postrm"), "sh", "purge"])
+        .env("PATH", programs)
+        .output()
+        .unwrap();
+    assert!(purge.status.success(), "{purge:?}");
+    assert!(!deleted.exists(), "the user is deleted");
 }

@@ -175,14 +175,6 @@ fn a_busy_machine_has_time_to_stop_and_the_backup_resets_none() {
     assert_eq!(backup.matches(" on-fail=ignore").count(), 3, "{backup}");
 }
 
-#[test]
-fn the_files_have_at_most_120_lines() {
-    let is_configuration = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
-    let lines: usize =
-        FILES.iter().map(|name| file(name).lines().filter(is_configuration).count()).sum();
-    assert!(lines <= 120, "{lines}");
-}
-
 /// The commands of the README's steps, each as `MACHINE: COMMAND`.
 fn commands(readme: &str) -> Vec<String> {
     let mut commands = Vec::new();

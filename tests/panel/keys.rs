@@ -400,6 +400,20 @@ fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
 }
 
 #[test]
+fn many_changes_of_keys_remove_no_sign_in_from_the_events() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    for _ in 0..501 {
+        browser.send("create", &[("name", "One"), ("scope", "all")]).is(303);
+        let id = panel.keys(&acme)[0].id.to_string();
+        browser.send("delete", &[("key", &id)]).is(303);
+    }
+    let [changes, sign_ins] = browser.events();
+    assert_eq!((changes.len(), sign_ins.len()), (20, 1));
+}
+
+#[test]
 fn a_tenant_has_at_most_200_keys() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");

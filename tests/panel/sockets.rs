@@ -1,190 +1,11 @@
 //! The panel over sockets: the headers of the edge, and that sign-ins do not block the API.
 
-use std::fs;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use super::browser_session::{PASSWORD, encode};
-use super::support::{ALL, Reply, Setup, Tenant, TestServer};
-
-/// A filled-in sign-in form: its body and its cookie.
-fn sign_in_form(server: &TestServer, tenant: &str, password: &str) -> (String, String) {
-    let page = server.anonymous().get("/api_keys.php");
-    let cookie = page.header("Set-Cookie").unwrap().split(';').next().unwrap().to_owned();
-    let text = page.text();
-    let token = text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
-    let fields =
-        [("action", "sign-in"), ("token", token), ("tenant", tenant), ("password", password)];
-    (encode(&fields), cookie)
-}
-
-fn post(server: &TestServer, (body, cookie): &(String, String)) -> Reply {
-    let api = server.anonymous();
-    let call = api
-        .call("POST", "/api_keys.php")
-        .header("Content-Type", "application/x-www-form-urlencoded");
-    call.header("Cookie", cookie).body(body.as_bytes()).send()
-}
-
-/// The peak memory of the server in KiB.
-fn peak_memory(server: &TestServer) -> u64 {
-    let data = server.data();
-    let runs_on = |directory: &Path| {
-        fs::read_to_string(directory.join("cmdline"))
-            .is_ok_and(|words| words.contains(data.to_str().unwrap()))
-    };
-    let mut processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    let status =
-        fs::read_to_string(processes.find(|directory| runs_on(directory)).unwrap().join("status"))
-            .unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
-#[test]
-fn the_panel_is_at_the_root_alone() {
-    let server = TestServer::start();
-    let api = server.anonymous();
-    let page = api.get("/api_keys.php").is(200);
-    assert_eq!(page.header("Content-Type"), Some("text/html; charset=utf-8"));
-    let head = api.head("/api_keys.php").is(200);
-    assert!(head.body.is_empty() && head.header("Content-Security-Policy").is_some());
-    api.get("/v1/api_keys.php").fails_with(404, "endpoint_not_found");
-    assert!(api.delete("/api_keys.php").is(405).text().contains("<h1>"));
-    let large = api.call("POST", "/api_keys.php").body("x".repeat(70_000)).send().is(413);
-    assert_eq!(large.header("Cache-Control"), Some("no-store"));
-    assert!(large.text().contains("<h1>"));
-}
-
-#[test]
-fn behind_a_proxy_that_speaks_https_cookies_are_secure() {
-    let server = TestServer::start();
-    let api = server.anonymous();
-    let page = api.call("GET", "/api_keys.php").header("X-Forwarded-Proto", "https").send().is(200);
-    let cookie = page.header("Set-Cookie").unwrap();
-    assert!(cookie.starts_with("__Host-") && cookie.ends_with("; Secure"), "{cookie}");
-    assert!(!api.get("/api_keys.php").header("Set-Cookie").unwrap().contains("Secure"));
-}
-
-#[test]
-fn both_cookies_of_a_sign_in_arrive() {
-    let server = TestServer::start();
-    let Tenant { name, password, .. } = server.tenant("acme");
-    let reply = post(&server, &sign_in_form(&server, &name, &password)).is(303);
-    let cookies: Vec<_> =
-        reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")).collect();
-    assert_eq!(cookies.len(), 2, "{reply}");
-    assert_eq!(reply.header("Location"), Some("/api_keys.php"));
-}
-
-#[test]
-fn the_log_has_a_line_for_each_event_with_tenant_and_address() {
-    let server = TestServer::start();
-    let Tenant { name, password, .. } = server.tenant("acme");
-    let mut browser = Browser::at(&server, "192.0.2.66");
-    browser.sign_in(&name, "not the password").is(401);
-    browser.sign_in("no\u{202e}body\n\" action=\"x\"", PASSWORD).is(401);
-    let id = browser.sign_in(&name, &password).is(303).header("X-Request-Id").unwrap().to_owned();
-    browser.keep(&browser.ask("GET", ""));
-    let name = ("name", "Web shop");
-    let created = browser.send("create", &[name, ("scope", "all"), ("expires", "1y")]).is(303);
-    let key = ("key", created.header("Location").unwrap().split('=').nth(1).unwrap());
-    browser.send("edit", &[key, name, ("expires", "never")]).is(303);
-    browser.send("revoke", &[key]).is(303);
-    browser.send("delete", &[key]).is(303);
-    let unknown = format!("tdk_{}", "x".repeat(43));
-    let refused = server.with_key(&unknown).get("/customers.php").is(401);
-    let refused = refused.header("X-Request-Id").unwrap().to_owned();
-    // Each line is complete once its request has its line in the access log.
-    wait_until("the requests are logged", || {
-        server.log().lines().any(|line| line.contains(&refused) && line.contains("GET"))
-    });
-    let log = server.log();
-    let events: Vec<String> = log
-        .lines()
-        .filter_map(|line| line.split_once("panel event "))
-        .map(|(_, fields)| fields.split(" request_id=").next().unwrap().to_owned())
-        .collect();
-    let event =
-        |tenant: &str, rest: &str| format!("tenant=\"{tenant}\" action=\"{rest} client=192.0.2.66");
-    let key = key.1;
-    let expected = [
-        event("acme", "failed sign-in\""),
-        event("no%E2%80%AEbody%0A\\\"%20action=\\\"x\\\"", "failed sign-in\""),
-        event("acme", "signed in\""),
-        event("acme", &format!("key created\" key={key}")),
-        event("acme", &format!("key expiry changed\" key={key}")),
-        event("acme", &format!("key revoked\" key={key}")),
-        event("acme", &format!("key deleted\" key={key}")),
-    ];
-    assert_eq!(events, expected);
-    let line = log.lines().find(|line| line.contains("panel event") && line.contains(&id)).unwrap();
-    assert!(line.contains(&format!("client=192.0.2.66 request_id={id}")), "{line}");
-    let access =
-        |id: &str| log.lines().find(|l| l.contains(id) && l.contains(" request: ")).unwrap();
-    assert!(access(&id).contains("tenant=\"acme\""), "{}", access(&id));
-    let warning = format!("an unknown API key client=127.0.0.1 request_id={refused}");
-    assert!(log.contains(&warning), "{log}");
-    assert!(!log.contains(&unknown[4..12]));
-}
-
-#[test]
-fn ten_sign_ins_at_once_succeed_and_the_api_answers_meanwhile() {
-    let server = Setup::without_rate_limit().start();
-    let tenant = server.tenant("acme");
-    let api = tenant.with_scopes(ALL);
-    let forms: Vec<_> =
-        (0..10).map(|_| sign_in_form(&server, &tenant.name, &tenant.password)).collect();
-    thread::scope(|scope| {
-        let sign_ins: Vec<_> =
-            forms.iter().map(|form| scope.spawn(|| post(&server, form).is(303))).collect();
-        let mut answered = 0;
-        while !sign_ins.iter().all(thread::ScopedJoinHandle::is_finished) {
-            api.get("/customers.php").is(200);
-            answered += 1;
-        }
-        assert!(answered > 3, "{answered}");
-    });
-}
-
-#[test]
-fn wrong_sign_ins_at_once_are_counted_as_those_in_a_row() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let forms: Vec<_> =
-        (0..8).map(|_| sign_in_form(&server, &tenant.name, "not the password")).collect();
-    let mut statuses = thread::scope(|scope| {
-        let tries: Vec<_> = forms.iter().map(|form| scope.spawn(|| post(&server, form))).collect();
-        tries.into_iter().map(|one| one.join().unwrap().status).collect::<Vec<_>>()
-    });
-    statuses.sort_unstable();
-    assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429, 429]);
-}
-
-#[test]
-fn a_flood_of_sign_ins_is_shed_and_costs_bounded_memory() {
-    let server = TestServer::start();
-    let api = server.tenant("acme").with_scopes(ALL);
-    let forms: Vec<_> =
-        (0..48).map(|count| sign_in_form(&server, &format!("nobody-{count}"), PASSWORD)).collect();
-    let statuses: Vec<u16> = thread::scope(|scope| {
-        let floods: Vec<_> =
-            forms.iter().map(|form| scope.spawn(|| post(&server, form).status)).collect();
-        api.get("/customers.php").is(200);
-        floods.into_iter().map(|one| one.join().unwrap()).collect()
-    });
-    assert!(statuses.iter().all(|status| [401, 503].contains(status)), "{statuses:?}");
-    assert!(statuses.contains(&401), "{statuses:?}");
-    let peak = peak_memory(&server);
-    println!(
-        "{} of 48 were shed; the peak was {} KiB",
-        statuses.iter().filter(|s| **s == 503).count(),
-        peak
-    );
-    assert!(peak < 100 * 1024, "{peak} KiB");
-}
+use super::support::process_stats::ProcessStats;
+use super::support::{Reply, Tenant, TestServer, until};
 
 /// A browser behind a local proxy that forwards its address.
 struct Browser<'a> {
@@ -236,13 +57,134 @@ impl Browser<'_> {
     }
 }
 
-/// Fails with `what` if the condition does not hold within a minute.
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
-        thread::yield_now();
-    }
+#[test]
+fn the_panel_is_at_the_root_alone() {
+    let server = TestServer::start();
+    let api = server.anonymous();
+    let page = api.get("/api_keys.php").is(200);
+    assert_eq!(page.header("Content-Type"), Some("text/html; charset=utf-8"));
+    let head = api.head("/api_keys.php").is(200);
+    assert!(head.body.is_empty() && head.header("Content-Security-Policy").is_some());
+    api.get("/v1/api_keys.php").fails_with(404, "endpoint_not_found");
+    assert!(api.delete("/api_keys.php").is(405).text().contains("<h1>"));
+    let large = api.call("POST", "/api_keys.php").body("x".repeat(70_000)).send().is(413);
+    assert_eq!(large.header("Cache-Control"), Some("no-store"));
+    assert!(large.text().contains("<h1>"));
+}
+
+#[test]
+fn behind_a_proxy_that_speaks_https_cookies_are_secure() {
+    let server = TestServer::start();
+    let api = server.anonymous();
+    let page = api.call("GET", "/api_keys.php").header("X-Forwarded-Proto", "https").send().is(200);
+    let cookie = page.header("Set-Cookie").unwrap();
+    assert!(cookie.starts_with("__Host-") && cookie.ends_with("; Secure"), "{cookie}");
+    assert!(!api.get("/api_keys.php").header("Set-Cookie").unwrap().contains("Secure"));
+}
+
+#[test]
+fn both_cookies_of_a_sign_in_arrive() {
+    let server = TestServer::start();
+    let Tenant { name, password, .. } = server.tenant("acme");
+    let reply = Browser::at(&server, "192.0.2.1").sign_in(&name, &password).is(303);
+    let cookies: Vec<_> =
+        reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")).collect();
+    assert_eq!(cookies.len(), 2, "{reply}");
+    assert_eq!(reply.header("Location"), Some("/api_keys.php"));
+}
+
+#[test]
+fn the_log_has_a_line_for_each_event_with_tenant_and_address() {
+    let server = TestServer::start();
+    let Tenant { name, password, .. } = server.tenant("acme");
+    let mut browser = Browser::at(&server, "192.0.2.66");
+    browser.sign_in(&name, "not the password").is(401);
+    browser.sign_in("no\u{202e}body\n\" action=\"x\"", PASSWORD).is(401);
+    let id = browser.sign_in(&name, &password).is(303).header("X-Request-Id").unwrap().to_owned();
+    browser.keep(&browser.ask("GET", ""));
+    let name = ("name", "Web shop");
+    let created = browser.send("create", &[name, ("scope", "all"), ("expires", "1y")]).is(303);
+    let key = ("key", created.header("Location").unwrap().split('=').nth(1).unwrap());
+    browser.send("edit", &[key, name, ("expires", "never")]).is(303);
+    browser.send("revoke", &[key]).is(303);
+    browser.send("delete", &[key]).is(303);
+    let unknown = format!("tdk_{}", "x".repeat(43));
+    let refused = server.with_key(&unknown).get("/customers.php").is(401);
+    let refused = refused.header("X-Request-Id").unwrap().to_owned();
+    // Each line is complete once its request has its line in the access log.
+    until("the requests are logged", || {
+        let log = server.log();
+        log.lines().any(|line| line.contains(&refused) && line.contains("GET")).then_some(())
+    });
+    let log = server.log();
+    let events: Vec<String> = log
+        .lines()
+        .filter_map(|line| line.split_once("panel event "))
+        .map(|(_, fields)| fields.split(" request_id=").next().unwrap().to_owned())
+        .collect();
+    let event =
+        |tenant: &str, rest: &str| format!("tenant=\"{tenant}\" action=\"{rest} client=192.0.2.66");
+    let key = key.1;
+    let expected = [
+        event("acme", "failed sign-in\""),
+        event("no%E2%80%AEbody%0A\\\"%20action=\\\"x\\\"", "failed sign-in\""),
+        event("acme", "signed in\""),
+        event("acme", &format!("key created\" key={key}")),
+        event("acme", &format!("key expiry changed\" key={key}")),
+        event("acme", &format!("key revoked\" key={key}")),
+        event("acme", &format!("key deleted\" key={key}")),
+    ];
+    assert_eq!(events, expected);
+    let line = log.lines().find(|line| line.contains("panel event") && line.contains(&id)).unwrap();
+    assert!(line.contains(&format!("client=192.0.2.66 request_id={id}")), "{line}");
+    let access =
+        |id: &str| log.lines().find(|l| l.contains(id) && l.contains(" request: ")).unwrap();
+    assert!(access(&id).contains("tenant=\"acme\""), "{}", access(&id));
+    let warning = format!("an unknown API key client=127.0.0.1 request_id={refused}");
+    assert!(log.contains(&warning), "{log}");
+    assert!(!log.contains(&unknown[4..12]));
+}
+
+/// Signs in to each of these tenants at the same time, and runs `meanwhile`. Returns the statuses.
+fn sign_in_at_once(
+    server: &TestServer,
+    names: &[String],
+    password: &str,
+    meanwhile: impl FnOnce(),
+) -> Vec<u16> {
+    let browsers = names.iter().map(|name| (Browser::at(server, "192.0.2.66"), name));
+    let browsers: Vec<_> = browsers.collect();
+    thread::scope(|scope| {
+        let mut sent = Vec::new();
+        for (mut browser, name) in browsers {
+            sent.push(scope.spawn(move || browser.sign_in(name, password).status));
+        }
+        meanwhile();
+        sent.into_iter().map(|one| one.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn wrong_sign_ins_at_once_are_counted_as_those_in_a_row() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let names = vec![tenant.name; 8];
+    let mut statuses = sign_in_at_once(&server, &names, "not the password", || ());
+    statuses.sort_unstable();
+    assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429, 429]);
+}
+
+#[test]
+fn a_flood_of_sign_ins_is_shed_and_costs_bounded_memory() {
+    let (server, api) = TestServer::with_api();
+    let names: Vec<String> = (0..48).map(|count| format!("nobody-{count}")).collect();
+    let statuses = sign_in_at_once(&server, &names, PASSWORD, || {
+        api.get("/customers.php").is(200);
+    });
+    assert!(statuses.iter().all(|status| [401, 503].contains(status)), "{statuses:?}");
+    assert!(statuses.contains(&401), "{statuses:?}");
+    let peak = ProcessStats::of(server.pid()).peak_memory;
+    assert!(peak < 100 * 1024, "{peak} KiB");
 }
 
 #[test]
@@ -271,7 +213,7 @@ fn sign_ins_from_one_address_keep_out_no_admin_at_another() {
     let ends = thread::scope(|scope| {
         let floods: Vec<_> = (0..20).map(|number| scope.spawn(move || flood(number))).collect();
         let admin = scope.spawn(|| {
-            wait_until("the flood is shed", || shed.load(Ordering::SeqCst) > 0);
+            until("the flood is shed", || (shed.load(Ordering::SeqCst) > 0).then_some(()));
             let mut admin = Browser::at(&server, "192.0.2.1");
             let mut ends = vec![admin.sign_in(&name, &password).status];
             admin.keep(&admin.ask("GET", ""));
@@ -284,7 +226,7 @@ fn sign_ins_from_one_address_keep_out_no_admin_at_another() {
                 ends.push(Browser::at(&server, "192.0.2.1").sign_in(&name, NEW).status);
             }
             let before = shed.load(Ordering::SeqCst);
-            wait_until("the flood goes on", || shed.load(Ordering::SeqCst) > before);
+            until("the flood goes on", || (shed.load(Ordering::SeqCst) > before).then_some(()));
             ends
         });
         let ends = admin.join();

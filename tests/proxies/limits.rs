@@ -16,7 +16,7 @@ fn ask(proxy: &Proxy, request: &str, body: usize) -> Option<Answer> {
     connection.write_all(request.as_bytes()).unwrap();
     // The request may be rejected before the whole body is sent.
     let _ = connection.write_all(&vec![b' '; body]);
-    read_answer(&mut BufReader::new(connection), false)
+    read_answer(&mut BufReader::new(connection))
 }
 
 #[test]

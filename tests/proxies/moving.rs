@@ -239,7 +239,7 @@ fn a_failed_move_leaves_the_tenant_where_it_was() {
     // one.
     let output = move_between(&from, &to, "acme", &["true"]).env("WAIT", "0").output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    let there = to.cli(&["--json", "tenant", "list"]).done().json();
+    let there = to.cli_json(&["tenant", "list"]);
     assert_eq!(
         (&there[0]["state"], &there[0]["trial_until"]),
         (&json!("active"), &json!("2099-12-31"))

@@ -44,17 +44,12 @@ impl Client {
     }
 
     pub(crate) fn answer(&mut self) -> Answer {
-        self.try_answer(false).expect("an answer")
-    }
-
-    /// An answer to HEAD: no body, whatever its length says.
-    pub(crate) fn head_answer(&mut self) -> Answer {
-        self.try_answer(true).expect("an answer")
+        self.try_answer().expect("an answer")
     }
 
     /// `None` when the connection ended instead.
-    pub(crate) fn try_answer(&mut self, head_only: bool) -> Option<Answer> {
-        read_answer(&mut self.stream, head_only)
+    pub(crate) fn try_answer(&mut self) -> Option<Answer> {
+        read_answer(&mut self.stream)
     }
 
     /// Everything up to the end of the connection.
@@ -94,7 +89,7 @@ impl Client {
 }
 
 /// Returns `None` if the stream ends before the answer does.
-pub(crate) fn read_answer(stream: &mut impl BufRead, head_only: bool) -> Option<Answer> {
+pub(crate) fn read_answer(stream: &mut impl BufRead) -> Option<Answer> {
     let status = read_line(stream)?.split(' ').nth(1)?.parse().ok()?;
     let mut headers = BTreeMap::new();
     loop {
@@ -103,7 +98,7 @@ pub(crate) fn read_answer(stream: &mut impl BufRead, head_only: bool) -> Option<
         headers.insert(name.to_ascii_lowercase(), value.to_owned());
     }
     let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
-    let mut body = vec![0; if head_only || status == 100 { 0 } else { length }];
+    let mut body = vec![0; if status == 100 { 0 } else { length }];
     stream.read_exact(&mut body).ok()?;
     Some(Answer { status, headers, body })
 }

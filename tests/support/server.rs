@@ -173,8 +173,7 @@ impl DataDir {
     /// Makes a tenant with further options.
     #[track_caller]
     pub(crate) fn tenant_with(self: &Arc<DataDir>, name: &str, options: &[&str]) -> Tenant {
-        let made =
-            self.cli(&[&["--json", "tenant", "create", name], options].concat()).done().json();
+        let made = self.cli_json(&[&["tenant", "create", name], options].concat());
         let password = made["password"].as_str().unwrap().to_owned();
         self.secrets.lock().unwrap().push(password.clone());
         Tenant {
@@ -189,6 +188,12 @@ impl DataDir {
     #[track_caller]
     pub(crate) fn cli(&self, arguments: &[&str]) -> Output {
         self.cli_with_input(arguments, "")
+    }
+
+    /// Runs a command with `--json`, which succeeds. Returns what the command prints.
+    #[track_caller]
+    pub(crate) fn cli_json(&self, arguments: &[&str]) -> Value {
+        self.cli(&[&["--json"], arguments].concat()).done().json()
     }
 
     /// Runs a command with something on its standard input.
@@ -554,6 +559,23 @@ impl TestServer {
     #[track_caller]
     pub(crate) fn without_rate_limit() -> TestServer {
         Setup::without_rate_limit().start()
+    }
+
+    /// The shipped binary with the tenant `acme`, and a client of that tenant with every scope.
+    #[track_caller]
+    pub(crate) fn with_api() -> (TestServer, Api) {
+        TestServer::start().and_api()
+    }
+
+    /// The same with a rate limit that no test reaches.
+    #[track_caller]
+    pub(crate) fn with_unlimited_api() -> (TestServer, Api) {
+        TestServer::without_rate_limit().and_api()
+    }
+
+    fn and_api(self) -> (TestServer, Api) {
+        let api = self.tenant("acme").with_scopes(ALL);
+        (self, api)
     }
 
     #[track_caller]
