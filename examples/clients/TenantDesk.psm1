@@ -15,12 +15,12 @@
 # Send dates as text: $date.ToString('yyyy-MM-dd'). This file is ASCII, because 5.1 reads a file
 # without a byte order mark in the code page of Windows.
 
-# A document lacks some of the members that are asked for.
+# An answer may lack a member that this file reads. The member is then $null.
 Set-StrictMode -Off
 
 Add-Type -AssemblyName System.Net.Http
 
-# 5.1 may know no TLS 1.2 unless told. 0 is the system's own choice.
+# 5.1 may not use TLS 1.2 by itself. 0 means that the system chooses.
 $isWindowsPowerShell = $PSVersionTable.PSVersion.Major -lt 6
 if ($isWindowsPowerShell -and [int][Net.ServicePointManager]::SecurityProtocol -ne 0) {
     [Net.ServicePointManager]::SecurityProtocol =
@@ -185,7 +185,7 @@ function Invoke-Desk {
     }
 }
 
-# The parameters as they stand in an address.
+# The query string of an address.
 function ConvertTo-DeskQuery([System.Collections.IDictionary] $Query) {
     $pairs = foreach ($name in $Query.Keys) {
         $value = $Query[$name]
@@ -204,7 +204,7 @@ function ConvertFrom-DeskAnswer([string] $Text) {
 }
 
 function New-DeskError($Answer, [string] $Text) {
-    # It stays so for, say, an answer of a proxy.
+    # The answer of a proxy, for example, is not JSON.
     $document = $null
     try {
         $document = ConvertFrom-Json -InputObject $Text

@@ -137,7 +137,7 @@ function failure(answer, text) {
     const { error, errors, operation } = JSON.parse(text);
     return new DeskError(answer.status, error.code, error.message, errors, requestId, operation);
   } catch {
-    // For instance, a response of a proxy.
+    // The response of a proxy, for example, has no envelope.
     return new DeskError(answer.status, "unknown", answer.statusText, {}, requestId);
   }
 }

@@ -23,8 +23,8 @@ import uuid
 
 
 class DeskError(Exception):
-    """An answer that is an error. `fields` says what is wrong with which field, where that is the error; `operation` is the
-    number of the operation of a batch that failed."""
+    """An answer that is an error. With `validation_failed`, `fields` has the error of each field. If an operation of a batch
+    failed, `operation` is its number."""
 
     def __init__(self, status, code, message, fields=None, request_id=None, operation=None):
         super().__init__(f"{status} {code}: {message} (request {request_id})")
@@ -49,7 +49,7 @@ class Desk:
         return self._call("GET", resource, {"id": id})
 
     def update(self, resource, id, if_match=None, **fields):
-        """With a record's `etag` as `if_match`: 412 `precondition_failed` if the record was changed since."""
+        """Changes fields. `if_match` is a record's `etag`: if the record was changed since, the error is 412 `precondition_failed`."""
         return self._call("PUT", resource, {"id": id}, fields, if_match)
 
     def delete(self, resource, id, if_match=None):
@@ -130,7 +130,7 @@ def _error(answer):
         document = json.loads(answer.read())
         error = document["error"]
     except (ValueError, KeyError, TypeError):
-        # For instance, a response of a proxy.
+        # The response of a proxy, for example, has no envelope.
         return DeskError(answer.code, "unknown", answer.reason, request_id=request_id)
     fields, operation = document.get("errors"), document.get("operation")
     return DeskError(answer.code, error["code"], error["message"], fields, request_id, operation)

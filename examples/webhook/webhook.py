@@ -37,8 +37,8 @@ OPENER = urllib.request.build_opener(NoRedirect)
 
 
 class State:
-    """The position of the follower, in a file. `cursor` is that of the page, `seq` the last entry of it that was delivered,
-    `gone` the id of a message about missed changes that is not delivered yet, `source` the start of every message's id."""
+    """The position of the follower, in a file. `cursor` is the cursor of the page. `seq` is the last delivered entry of the page.
+    `gone` is the id of an undelivered message about missed changes. Every message's id begins with `source`."""
 
     def __init__(self, path):
         self.path = os.path.abspath(path)
@@ -87,7 +87,7 @@ class Follower:
                 self.state.save(gone=None)
             page = self.page(self.state["cursor"])
             if page is None:
-                # Stored before the message is posted: changes after the receiver read the lists come from this cursor.
+                # The cursor is stored before the message is posted. So a change that comes after the receiver read the lists is sent.
                 now = self.page("now")["next_cursor"]
                 self.state.save(cursor=now, seq=0, gone=f"msg_{uuid.uuid4().hex}")
                 continue
