@@ -16,6 +16,10 @@ use rustix::system::sysinfo;
 /// The fewest workers. One receives requests while the others run them.
 pub const MIN_WORKERS: usize = 4;
 
+/// The fewest tenants that can be open at once. With fewer, busy tenants would close each other's
+/// files again and again.
+pub const MIN_OPEN: usize = 16;
+
 /// The workers of a machine with up to 8 cores. Threads are cheap, and the operating system shares
 /// the processor fairly among them. With 32 workers, a tenant runs two requests at a time, and a
 /// quiet tenant finds a free worker beside 15 busy ones.
@@ -39,7 +43,7 @@ pub struct Config {
     /// Worker threads; a tenant uses one of 16 at a time [default: 4 for each core, at least 32]
     #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N",
           default_value_t = default_workers(), hide_default_value = true,
-          value_parser = from_1_to::<1024>)]
+          value_parser = number_from::<1, 1024>)]
     pub workers: usize,
     /// Requests a minute for each key
     #[arg(long, env = "TENANTDESK_RATE_LIMIT", default_value = "100", value_name = "N",
@@ -95,7 +99,7 @@ pub struct TenantLimits {
     // The least recently used is closed for the next.
     #[arg(long = "max-open-tenants", env = "TENANTDESK_MAX_OPEN_TENANTS", value_name = "N",
           default_value_t = default_open(), hide_default_value = true,
-          value_parser = from_1_to::<100_000>)]
+          value_parser = number_from::<MIN_OPEN, 100_000>)]
     pub open: usize,
     /// How long an entry of a tenant's change log is kept, from 1d to 3650d
     #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_name = "TIME",
@@ -131,7 +135,7 @@ fn default_workers() -> usize {
 const TENANT_MEMORY: u64 = 1 << 20;
 
 fn default_open() -> usize {
-    usize::try_from(usable_memory() / TENANT_MEMORY).unwrap_or(usize::MAX).clamp(16, 1_000)
+    usize::try_from(usable_memory() / TENANT_MEMORY).unwrap_or(usize::MAX).clamp(MIN_OPEN, 1_000)
 }
 
 /// Half of the machine's memory, or less if a control group (version 2) limits the process.
@@ -167,9 +171,9 @@ pub fn positive<N: FromStr>(text: &str) -> Result<N, &'static str> {
     text.parse().map_err(|_| "not a whole number from 1, such as 100")
 }
 
-fn from_1_to<const MAX: usize>(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX).contains(number));
-    number.ok_or_else(|| format!("not a whole number from 1 to {MAX}"))
+fn number_from<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (MIN..=MAX).contains(number));
+    number.ok_or_else(|| format!("not a whole number from {MIN} to {MAX}"))
 }
 
 /// Parses `ADDRESS[/BITS]`. An address without bits is a network of one address.

@@ -26,8 +26,12 @@ pub(super) struct Arguments {
     #[arg(long, env = "TENANTDESK_BACKUPS", value_name = "DIR")]
     backups: Option<PathBuf>,
     /// The maximum age of the newest backup
-    #[arg(long, default_value = "2", value_name = "DAYS")]
+    #[arg(long, default_value = "2", value_name = "DAYS", value_parser = days)]
     backup_age: u16,
+}
+
+fn days(text: &str) -> Result<u16, &'static str> {
+    text.parse().map_err(|_| "not a number of days from 0 to 65535, such as 2")
 }
 
 /// The free space from which on there is no warning.

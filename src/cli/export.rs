@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
@@ -75,10 +75,18 @@ fn write_file(
     // A link is replaced. A device or a named pipe would be, too.
     let is_special =
         fs::symlink_metadata(path).is_ok_and(|there| !there.is_file() && !there.is_symlink());
-    anyhow::ensure!(!is_special, "{}: it is no file; leave --output out", failed());
+    ensure!(!is_special, "{}: it is no file; leave --output out", failed());
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let mut file =
-        NamedTempFile::new_in(directory.unwrap_or(Path::new("."))).with_context(failed)?;
+    let directory = directory.unwrap_or(Path::new("."));
+    ensure!(
+        directory.is_dir(),
+        "{}: there is no directory {}; create it first",
+        failed(),
+        directory.display()
+    );
+    let file = NamedTempFile::new_in(directory);
+    // The message of the crate names the temporary file.
+    let mut file = file.map_err(|error| io::Error::from(error.kind())).with_context(failed)?;
     let rows = write(file.as_file_mut())?;
     file.as_file().sync_all().with_context(failed)?;
     file.persist(path).with_context(failed)?;

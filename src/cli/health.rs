@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -63,12 +63,13 @@ fn check(address: SocketAddr) -> anyhow::Result<Option<String>> {
             Some(message) => bail!("{message}"),
             None => bail!("the answer has the status {status}"),
         },
-        None => bail!("the answer is not HTTP; perhaps the server is asked for HTTPS"),
+        None => bail!("the answer is not HTTP; perhaps the server takes only HTTPS"),
     }
 }
 
 fn ask(address: SocketAddr) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    let connected = TcpStream::connect_timeout(&address, TIMEOUT);
+    let mut stream = connected.context("cannot connect; start the server or name its address")?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     // One write: a server that speaks TLS closes the connection at the first bytes.
@@ -76,7 +77,7 @@ fn ask(address: SocketAddr) -> anyhow::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     let read = stream.take(MAX_ANSWER).read_to_end(&mut answer);
-    read.context("no answer within 5 s; perhaps the server is asked for HTTPS")?;
+    ensure!(read.is_ok(), "no answer within 5 s; the server hangs, or it takes only HTTPS");
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 

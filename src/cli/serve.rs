@@ -81,11 +81,13 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         .and_then(|()| start(options, bound, &app, signals, &created))
         .inspect_err(|_| delete_tenants(&app, &created))?;
     notify_ready(&status(&server));
+    warn_of_little_space(&app);
 
     let (stop, stopped) = mpsc::channel::<()>();
     let flushed = Arc::clone(&app);
     let flusher = thread::Builder::new().name("last-uses".to_owned()).spawn(move || {
         while stopped.recv_timeout(FLUSH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            warn_of_little_space(&flushed);
             flush(&flushed);
         }
     })?;
@@ -160,12 +162,15 @@ fn raise_descriptor_limit() -> u64 {
     effective.current.unwrap_or(u64::MAX)
 }
 
-/// Writes what the registry has in memory, copies its WAL into the file, closes files that nobody
-/// uses, and forgets new keys that nobody fetched. Warns of a disk that is nearly full.
-fn flush(app: &App) {
+fn warn_of_little_space(app: &App) {
     if let Ok((_, Some(warning))) = free_space(app.registry.data_dir()) {
         tracing::warn!("{warning}");
     }
+}
+
+/// Writes what the registry has in memory, copies its WAL into the file, closes files that nobody
+/// uses, and forgets new keys that nobody fetched.
+fn flush(app: &App) {
     app.tenants.close_unused();
     app.panel.forget_unfetched_keys(app.clock.now());
     if let Err(error) = app.registry.flush() {

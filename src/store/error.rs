@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rusqlite::ErrorCode;
+
 use crate::words::without_error_numbers;
 
 /// Why a database cannot be opened. The texts are for the operator.
@@ -41,6 +43,17 @@ impl OpenError {
 /// A statement failed. The text is SQLite's own. Modules outside `store/` pass the error on and do
 /// not look into it.
 pub type DatabaseError = rusqlite::Error;
+
+/// Says why a statement failed, in words for the operator if the operator can remove the cause.
+pub fn explain(error: &DatabaseError) -> String {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => "the disk is full; free some space".to_owned(),
+        Some(ErrorCode::SystemIoFailure) => "the disk refuses to read or write".to_owned(),
+        Some(ErrorCode::ReadOnly) => "the file is read-only".to_owned(),
+        Some(ErrorCode::DatabaseBusy) => "another process has locked the file".to_owned(),
+        _ => error.to_string(),
+    }
+}
 
 /// Why a request's read or mutation was not done. The cause is in the log already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

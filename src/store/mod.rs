@@ -19,7 +19,7 @@ mod tenant;
 
 pub use data_dir::{DataDir, REGISTRY_FILE, tenants_dir};
 pub(crate) use database::LAST_LINE;
-pub use error::{DatabaseError, MutationError, OpenError, StoreError};
+pub use error::{DatabaseError, MutationError, OpenError, StoreError, explain};
 pub use records::{
     Actor, Answer, ChangeContext, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Page,
     Position, Reading, Record, Start, Writing, fold,

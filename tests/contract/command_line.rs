@@ -462,16 +462,6 @@ fn only_serve_and_tenant_create_make_a_data_directory() {
 }
 
 #[test]
-fn an_option_that_is_a_constant_now_is_named() {
-    let data_dir = place_with(&[]);
-    for option in ["--idle-timeout=3s", "--max-connections=5"] {
-        let outcome = data_dir.cli(&["serve", option]).ends_with(2);
-        let name = option.split('=').next().unwrap();
-        assert!(outcome.stderr.contains(&format!("{name} is no option any more")), "{outcome:?}");
-    }
-}
-
-#[test]
 fn wrong_usage_ends_with_2() {
     let data_dir = place_with(&["acme"]);
     let commands: [&[&str]; 15] = [
@@ -717,7 +707,10 @@ fn a_wrong_value_of_an_option_is_explained() {
         (&["serve", "--listen", "0.0.0.0"][..], "an IP address and a port, such as 0.0.0.0:8080"),
         (&["serve", "--metrics-listen", "9180"], "an IP address and a port, such as 0.0.0.0:8080"),
         (&["serve", "--workers", "ten"], "not a whole number from 1 to 1024"),
+        (&["serve", "--max-open-tenants", "5"], "not a whole number from 16 to 100000"),
         (&["serve", "--rate-limit", "0"], "not a whole number from 1"),
+        (&["doctor", "--backup-age=-1"], "a number of days from 0 to 65535"),
+        (&["doctor", "--backup-age=ten"], "a number of days from 0 to 65535"),
         (&["changes", "acme", "--last", "ten"], "not a whole number from 1"),
         (&["changes", "acme", "--resource", "customers", "--id", "0"], "not a whole number from 1"),
     ] {

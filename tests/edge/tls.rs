@@ -144,7 +144,17 @@ fn a_broken_new_pair_keeps_the_old_one() {
     let tls = Tls::load(&files).unwrap();
     assert!(tls.reload().is_ok());
     fs::write(&files.key, "no key").unwrap();
-    assert!(tls.reload().unwrap_err().to_string().contains("as PEM"));
+    assert!(
+        tls.reload()
+            .unwrap_err()
+            .to_string()
+            .ends_with("has no private key in PEM format; name a file that has one")
+    );
+    let other = tempfile::tempdir().unwrap();
+    fs::copy(make_pair(other.path()).key, &files.key).unwrap();
+    assert!(tls.reload().unwrap_err().to_string().contains("does not belong to the certificate"));
+    fs::write(&files.certificate, "no certificate").unwrap();
+    assert!(tls.reload().unwrap_err().to_string().contains("has no certificate in PEM format"));
     fs::remove_file(&files.certificate).unwrap();
     assert!(tls.reload().unwrap_err().to_string().starts_with("cannot read"));
 }
