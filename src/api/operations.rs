@@ -130,5 +130,5 @@ pub(super) fn json_object(request: &Request) -> Result<(&[u8], JsonObject), ApiE
     let Body::Whole(body) = &request.body else {
         return Err(ErrorCode::PayloadTooLarge.into());
     };
-    Ok((body, parse_object(body).map_err(|error| errors::invalid_json(&error))?))
+    Ok((body, parse_object(body).map_err(|error| errors::invalid_json(&error.to_string()))?))
 }

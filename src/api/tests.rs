@@ -61,7 +61,7 @@ fn messages_match_the_golden_file() {
 type Messages = Vec<(String, String)>;
 
 fn parsed(body: &[u8]) -> Result<JsonObject, ApiError> {
-    parse_object(body).map_err(|error| errors::invalid_json(&error))
+    parse_object(body).map_err(|error| errors::invalid_json(&error.to_string()))
 }
 
 /// The code and message of an error.
@@ -101,7 +101,8 @@ fn error(code: ErrorCode) -> ApiError {
         }
         ErrorCode::MethodNotAllowed => ApiError::method_not_allowed("GET, HEAD"),
         ErrorCode::InvalidJson => failed(
-            parse_object(b"{\"name\": \"Eva\",}").map_err(|error| errors::invalid_json(&error)),
+            parse_object(b"{\"name\": \"Eva\",}")
+                .map_err(|error| errors::invalid_json(&error.to_string())),
         ),
         ErrorCode::NotFound => errors::not_found(&CUSTOMER, RecordId(7)),
         ErrorCode::AmbiguousRecord => {

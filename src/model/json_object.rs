@@ -5,18 +5,33 @@
 
 use serde_json::Map;
 pub use serde_json::Value as Json;
+use serde_json::error::Category;
 
 /// The members of a JSON object, in the order in which they were sent.
 pub type JsonObject = Map<String, Json>;
 
-/// Parses `body`, which must be one object in UTF-8, possibly after a byte order mark. The error is
-/// what is wrong, with line and column.
-pub fn parse_object(body: &[u8]) -> Result<JsonObject, String> {
+/// What is wrong in a text that is not a JSON object, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{fault} at line {line} column {column}")]
+pub struct JsonError {
+    pub fault: String,
+    pub line: usize,
+    pub column: usize,
+}
+
+/// Parses `body`, which must be one object in UTF-8, possibly after a byte order mark.
+pub fn parse_object(body: &[u8]) -> Result<JsonObject, JsonError> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    serde_json::from_slice(body).map_err(|error| match error.is_data() {
-        // serde_json's own message repeats the value.
-        true => format!("another value at line {} column {}", error.line(), error.column()),
-        false => error.to_string(),
+    serde_json::from_slice(body).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let place = format!(" at line {line} column {column}");
+        let fault = match error.classify() {
+            // serde_json's own message repeats the value.
+            Category::Data => "another value".to_owned(),
+            Category::Eof => "the text ends before the object is complete".to_owned(),
+            Category::Syntax | Category::Io => error.to_string().replace(&place, ""),
+        };
+        JsonError { fault, line, column }
     })
 }
 
@@ -25,7 +40,7 @@ mod tests {
     use super::*;
 
     fn message(body: &[u8]) -> String {
-        parse_object(body).unwrap_err()
+        parse_object(body).unwrap_err().to_string()
     }
 
     /// The feature `arbitrary_precision` is in force, also where the same member came before.

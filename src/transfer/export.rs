@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::Format;
 use crate::model::custom::PREFIX;
 use crate::model::{Kind, READ_ONLY, Resource, Value};
-use crate::store::{DatabaseError, Record, TenantFile};
+use crate::store::{DatabaseError, Record, TenantFile, explain};
 
 /// Why an export failed.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,13 @@ pub enum ExportError {
     Unwritable(#[from] io::Error),
     /// The tenant's database failed.
     #[error("the tenant's file cannot be used: {0}")]
-    File(#[from] DatabaseError),
+    File(String),
+}
+
+impl From<DatabaseError> for ExportError {
+    fn from(error: DatabaseError) -> ExportError {
+        ExportError::File(explain(&error))
+    }
 }
 
 /// Writes all records of `resource` to `target` and returns their number. Calls `written` for each

@@ -1,6 +1,7 @@
 //! Import and export of all records of a resource as CSV or JSON Lines (contract section 10,
 //! `import` and `export`).
 
+mod columns;
 mod csv_reader;
 mod export;
 mod import;

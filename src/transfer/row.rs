@@ -1,17 +1,13 @@
-//! The columns of a CSV file, which are also the members of a line in JSON Lines, and the
-//! validation of one row: the rules of the API, and references by id or natural key.
+//! The validation of one row: the rules of the API, and references by id or natural key.
 
 use std::collections::HashSet;
 use std::mem;
 
+use super::columns::{Columns, NaturalKey};
 use super::{Position, RowError};
 use crate::http::ErrorCode;
-use crate::model::custom::{NAME_RULE, PREFIX, name_in};
-use crate::model::field::CUSTOM;
-use crate::model::validation::{ValueError, is_empty, is_integer, shorten};
-use crate::model::{
-    Field, FieldError, ID, Json, JsonObject, Kind, READ_ONLY, RecordId, Resource, Value,
-};
+use crate::model::validation::{ValueError, is_empty};
+use crate::model::{Field, FieldError, ID, Json, JsonObject, RecordId, Resource, Value};
 use crate::store::{DatabaseError, Reading, Record};
 use crate::words;
 
@@ -45,129 +41,6 @@ impl Mode {
     }
 }
 
-/// All columns that a file of a resource can have: its fields, what an export writes besides them,
-/// and the natural keys of the records that it refers to.
-#[derive(Debug)]
-pub(super) struct Columns {
-    pub resource: &'static Resource,
-    pub natural_keys: Vec<NaturalKey>,
-}
-
-/// A column that stands for a reference, such as `customer_number` for the field `customer_id`.
-#[derive(Debug)]
-pub(super) struct NaturalKey {
-    pub name: String,
-    /// The reference.
-    pub field: &'static Field,
-    pub target: &'static Resource,
-    /// The field of `target` that the column holds.
-    pub key: &'static Field,
-}
-
-impl Columns {
-    pub(super) fn of(resource: &'static Resource) -> Columns {
-        let references = resource.fields.iter().filter_map(|field| {
-            let target = field.references?;
-            Some(target.natural_keys.iter().filter_map(move |key| {
-                let key = target.field(key)?;
-                let name = natural_key_name(target, key);
-                Some(NaturalKey { name, field, target, key })
-            }))
-        });
-        Columns { resource, natural_keys: references.flatten().collect() }
-    }
-
-    fn names(&self) -> impl Iterator<Item = &str> + Clone {
-        let fields = self.resource.fields.iter().map(|field| field.name);
-        let natural_keys = self.natural_keys.iter().map(|column| column.name.as_str());
-        fields.chain(READ_ONLY).chain(natural_keys)
-    }
-
-    /// The errors of the columns `present` in a row: of one that does not exist, and of one that
-    /// sets the same field as one before it. A column of a CSV file comes with its index.
-    pub(super) fn check<'a>(
-        &'a self,
-        position: Position,
-        present: impl Iterator<Item = (Option<usize>, &'a str)>,
-    ) -> Vec<RowError> {
-        let (mut errors, mut has_listed) = (Vec::new(), false);
-        // The columns so far, each with the field that it sets.
-        let mut set: Vec<(String, &str)> = Vec::new();
-        for (index, name) in present {
-            let column = index.map_or("column".to_owned(), column_label);
-            let Some(field) = self.field_of(name) else {
-                let is_similar = words::closest(name, self.names()).is_some();
-                let message = match has_listed && !is_similar {
-                    _ if name.starts_with(PREFIX) => {
-                        format!("Unknown {column} {:?}. {NAME_RULE}", shorten(name))
-                    }
-                    true => format!("Unknown {column} {:?}.", shorten(name)),
-                    false => words::unknown(&column, &shorten(name), self.names()),
-                };
-                has_listed |= !is_similar;
-                errors.push(RowError::new(position, name, "unknown_column", message));
-                continue;
-            };
-            let column = format!("{column} \"{name}\"");
-            if let Some((first, _)) = set.iter().find(|(_, earlier)| *earlier == field) {
-                let first = words::capitalize(first);
-                let message = format!("{first} and {column} set the same field. Keep one.");
-                errors.push(RowError::new(position, name, "bad_request", message));
-            } else {
-                set.push((column, field));
-            }
-        }
-        errors
-    }
-
-    /// The name of the field that a column sets. `None` if there is no such column.
-    fn field_of<'a>(&'a self, name: &'a str) -> Option<&'a str> {
-        if name_in(name).is_some() {
-            return Some(name);
-        }
-        let natural_key = self.natural_keys.iter().find(|column| column.name == name);
-        let natural_key = natural_key.map(|column| column.field.name);
-        natural_key.or_else(|| self.names().find(|known| *known == name))
-    }
-
-    /// The type of the values in the column `name`.
-    pub(super) fn kind(&self, name: &str) -> Option<Kind> {
-        let mut fields = [&ID].into_iter().chain(self.resource.fields);
-        fields.find(|field| field.name == name).map(|field| field.kind)
-    }
-}
-
-/// The label of the column at `index`, as a spreadsheet names it: `column 12 (L)`.
-pub(super) fn column_label(index: usize) -> String {
-    let mut letters = Vec::new();
-    let mut rest = index + 1;
-    while rest > 0 {
-        letters.extend(('A'..='Z').nth((rest - 1) % 26));
-        rest = (rest - 1) / 26;
-    }
-    format!("column {} ({})", index + 1, letters.iter().rev().collect::<String>())
-}
-
-/// `customer_number` contains the name of its resource; `email` needs it as a prefix.
-fn natural_key_name(target: &Resource, key: &Field) -> String {
-    let prefix = format!("{}_", target.name);
-    if key.name.starts_with(&prefix) { key.name.to_owned() } else { prefix + key.name }
-}
-
-/// Converts a cell to the type of its column. A cell that cannot be converted remains text, and
-/// validation rejects it.
-pub(super) fn input(kind: Option<Kind>, cell: &str) -> Json {
-    match kind {
-        Some(Kind::Integer | Kind::Boolean) if is_integer(cell) => {
-            serde_json::from_str(cell).unwrap_or_default()
-        }
-        // Spreadsheets write booleans in capitals.
-        Some(Kind::Boolean) if cell.eq_ignore_ascii_case("true") => true.into(),
-        Some(Kind::Boolean) if cell.eq_ignore_ascii_case("false") => false.into(),
-        _ => cell.into(),
-    }
-}
-
 /// The maximum id that an import keeps. The upper half of all ids remains for new records.
 const MAX_ID: i64 = i64::MAX / 2;
 
@@ -183,7 +56,7 @@ pub(super) enum RowTarget {
 #[derive(Debug)]
 pub(super) struct ValidRow {
     pub target: RowTarget,
-    /// Of a new record all values, of a known one those that it does not have yet.
+    /// All values of a new record. Of a known record, only the values that change.
     pub values: Vec<(&'static Field, Value)>,
 }
 
@@ -214,7 +87,12 @@ impl<'a> RowValidator<'a> {
     ) -> Result<Result<ValidRow, Vec<RowError>>, DatabaseError> {
         self.position = position;
         let target = self.target(cells)?;
-        let is_new = match target {
+        let stored = match &target {
+            Some(RowTarget::Known(record)) => Some(&record.values),
+            _ => None,
+        };
+        // A row without a target may belong to a record that has the absent fields.
+        let needs_all = match target {
             Some(RowTarget::New(_)) => true,
             Some(RowTarget::Known(_)) => false,
             None => !matches!(self.mode, Mode::UpdateBy(_)),
@@ -226,28 +104,18 @@ impl<'a> RowValidator<'a> {
             if target.is_none() && self.mode.key() == Some(field) {
                 continue;
             }
-            if let Some(value) = self.value(field, cells, is_new)? {
-                let stored = match &target {
-                    Some(RowTarget::Known(record)) => record.values.get(index),
-                    _ => None,
-                };
-                let stored = stored.cloned().unwrap_or_else(|| field.default_value());
-                match field.changed(&stored, value) {
-                    Ok(value) => values.push((field, value)),
-                    Err(FieldError { field, code, message }) => {
-                        self.reject::<()>(&field, code.as_str(), message);
-                    }
-                }
+            let Some(value) = self.value(field, cells, needs_all)? else { continue };
+            let old = stored.and_then(|values| values.get(index));
+            match field.changed(&old.cloned().unwrap_or_else(|| field.default_value()), value) {
+                Ok(value) if old == Some(&value) => (),
+                Ok(value) => values.push((field, value)),
+                Err(error) => self.reject_fields(vec![error]),
             }
         }
-        let Some(target) = target.filter(|_| self.errors.is_empty()) else {
-            return Ok(Err(mem::take(&mut self.errors)));
-        };
-        if let RowTarget::Known(record) = &target {
-            let stored: Vec<_> = fields.iter().zip(&record.values).collect();
-            values.retain(|(field, value)| !stored.contains(&(*field, value)));
-        }
-        Ok(Ok(ValidRow { target, values }))
+        Ok(match target {
+            Some(target) if self.errors.is_empty() => Ok(ValidRow { target, values }),
+            _ => Err(mem::take(&mut self.errors)),
+        })
     }
 
     /// Adds an error of the row.
@@ -256,20 +124,25 @@ impl<'a> RowValidator<'a> {
         None
     }
 
+    fn reject_fields(&mut self, errors: Vec<FieldError>) {
+        for FieldError { field, code, message } in errors {
+            self.reject::<()>(&field, code.as_str(), message);
+        }
+    }
+
     fn reject_value<T>(&mut self, field: &Field, error: ValueError) -> Option<T> {
         match error {
-            ValueError::Invalid(errors) => {
-                for FieldError { field, code, message } in errors {
-                    self.reject::<T>(&field, code.as_str(), message);
-                }
-                None
+            ValueError::Invalid(errors) => self.reject_fields(errors),
+            ValueError::WrongType(message) => {
+                self.reject::<()>(field.name, "bad_request", message);
             }
-            ValueError::WrongType(message) => self.reject(field.name, "bad_request", message),
         }
+        None
     }
 
     /// `None` if the row names no record that it could stand for.
     fn target(&mut self, cells: &JsonObject) -> Result<Option<RowTarget>, DatabaseError> {
+        const NOT_FOUND: (&str, &str) = ("not_found", "There is no record with this id.");
         let Some(key) = self.mode.key() else { return Ok(Some(RowTarget::New(None))) };
         let Some(value) = self.key(key, cells) else { return Ok(None) };
         let (resource, name) = (self.columns.resource, key.name);
@@ -282,12 +155,12 @@ impl<'a> RowValidator<'a> {
             return Ok(Some(RowTarget::New(Some(RecordId(*id)))));
         }
         let (code, message) = match self.reading.find_by(resource, key, &value)?.as_slice() {
-            [id] => {
-                let record = self.reading.record(resource, *id)?;
-                return Ok(record.map(RowTarget::Known));
-            }
+            [id] => match self.reading.record(resource, *id)? {
+                Some(record) => return Ok(Some(RowTarget::Known(record))),
+                None => NOT_FOUND,
+            },
             [] if *key != ID => return Ok(Some(RowTarget::New(None))),
-            [] => ("not_found", "There is no record with this id."),
+            [] => NOT_FOUND,
             _ => ("ambiguous_record", "Several records have this value."),
         };
         Ok(self.reject(name, code, message.to_owned()))
@@ -317,17 +190,21 @@ impl<'a> RowValidator<'a> {
         }
     }
 
-    /// The value of a field, from its own column or from one with a natural key. `None` if it is
-    /// invalid, and where the row leaves the field of a record as it is.
+    /// The value of a field, from its own column or from one with a natural key. `None` if the
+    /// value is invalid, or if the row does not have the field and `needs_all` is not set.
     fn value(
         &mut self,
         field: &'static Field,
         cells: &JsonObject,
-        is_new: bool,
+        needs_all: bool,
     ) -> Result<Option<Value>, DatabaseError> {
-        let custom = if field.kind == Kind::Custom { custom_fields(cells) } else { None };
-        if let Some(input) = custom.as_ref().or_else(|| cells.get(field.name)) {
-            let checked = if is_new { field.check(input) } else { field.check_update(input) };
+        if let Some(input) = cells.get(field.name) {
+            // `--update-by` checks a new record as an update, too. Otherwise a file with an empty
+            // status would succeed the first time, when it creates the record, and then fail.
+            let checked = match self.mode {
+                Mode::UpdateBy(_) => field.check_update(input),
+                Mode::Add | Mode::KeepIds => field.check(input),
+            };
             return match checked {
                 Ok(value) => self.check_reference(field, value),
                 Err(error) => Ok(self.reject_value(field, error)),
@@ -338,13 +215,11 @@ impl<'a> RowValidator<'a> {
                 return self.find(column, input);
             }
         }
-        Ok(match is_new {
-            true if field.required => {
-                self.reject_value(field, ValueError::Invalid(vec![field.missing()]))
-            }
-            true => Some(field.default_value()),
-            false => None,
-        })
+        if needs_all && field.required {
+            self.reject_fields(vec![field.missing()]);
+            return Ok(None);
+        }
+        Ok(needs_all.then(|| field.default_value()))
     }
 
     /// Checks that the referenced record exists, if the field is a reference.
@@ -396,38 +271,7 @@ impl<'a> RowValidator<'a> {
     }
 }
 
-/// The columns `custom.NAME` as the object `custom`. `None` if there are none.
-fn custom_fields(cells: &JsonObject) -> Option<Json> {
-    let mut columns =
-        cells.iter().filter_map(|(name, cell)| Some((name_in(name)?, cell))).peekable();
-    columns.peek()?;
-    let mut object = match cells.get(CUSTOM.name) {
-        Some(Json::Object(object)) => object.clone(),
-        Some(other) if !is_empty(other) => return Some(other.clone()),
-        _ => JsonObject::new(),
-    };
-    object.extend(columns.map(|(name, cell)| (name.to_owned(), cell.clone())));
-    Some(Json::Object(object))
-}
-
 /// The error code of a reference to a missing record of `target`.
 fn missing_code(target: &Resource) -> &'static str {
     ErrorCode::missing_reference(target).describe().code
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{CUSTOMER, EMPLOYEE, HARDWARE};
-
-    #[test]
-    fn references_have_columns_for_natural_keys() {
-        let names = |resource| {
-            let columns = Columns::of(resource).natural_keys.into_iter();
-            columns.map(|column| column.name).collect::<Vec<_>>()
-        };
-        assert_eq!(names(&CUSTOMER), Vec::<String>::new());
-        assert_eq!(names(&EMPLOYEE), ["customer_number", "customer_email"]);
-        assert_eq!(names(&HARDWARE), ["employee_number", "employee_email"]);
-    }
 }

@@ -428,6 +428,7 @@ fn a_row_that_cannot_be_taken_for_an_update_says_why() {
             "line 3: customer_number: ambiguous_record",
             "line 4: customer_number: required",
             "line 5: name: too_short",
+            "line 5: status: required",
             "line 6: customer_number: ambiguous_record",
             "line 6: status: required",
             "line 7: customer_number: ambiguous_record",
@@ -463,6 +464,25 @@ fn a_row_that_cannot_be_taken_for_an_update_says_why() {
             "line 5: customer_number: ambiguous_reference",
         ]
     );
+}
+
+#[test]
+fn an_empty_field_with_a_default_fails_in_the_first_update_as_in_the_second() {
+    let fixture = Fixture::new();
+    let by_number = update(&CUSTOMER, CSV, "customer_number");
+    let text = |status: &str| format!("customer_number,name,status\nK-1,Eins,{status}\n");
+    assert_eq!(fixture.rejects(by_number, text("").as_bytes()), ["line 2: status: required"]);
+    let (outcome, errors) = fixture.import(by_number, text("active").as_bytes());
+    assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));
+    assert_eq!(fixture.rejects(by_number, text("").as_bytes()), ["line 2: status: required"]);
+}
+
+#[test]
+fn a_line_that_ends_early_says_so() {
+    let (_, errors) = Fixture::new().import(import(&CUSTOMER, JSON), b"{\"name\": \"Eins\"");
+    let message = "line 1: -: invalid_row: The line is not a JSON object: the text ends before the \
+                   object is complete (column 15).";
+    assert_eq!(errors, [message]);
 }
 
 #[test]

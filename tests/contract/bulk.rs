@@ -244,6 +244,8 @@ fn a_dry_run_imports_nothing_and_json_reports_what_was_done() {
         shop.export("customers", &["--format", "jsonl"])
     );
     shop.import("customers", "a.csv", &["--keep-ids"]).fails_saying("");
+    let output = shop.data_dir.cli(&["export", "acme", "customers", "--output", "new/out.csv"]);
+    output.fails_saying("cannot write new/out.csv: there is no directory new; create it first");
 }
 
 #[test]
@@ -326,6 +328,15 @@ fn an_import_warns_of_what_a_person_may_not_have_intended() {
                    1,100 records change: notes 1,100, postal_code 1,099\n";
     assert!(output.stdout.ends_with(changes), "{output:?}");
     let warning = "warning: postal_code loses leading zeros in 1,099 records. ";
+    assert!(output.stderr.starts_with(warning), "{output:?}");
+    let tagged = |start: &str| {
+        let rows = (10..22).map(|n| format!("K-{n},Eins,{start}{n}\n")).collect::<String>();
+        format!("customer_number,name,custom.tag\n{rows}")
+    };
+    other.write("d.csv", tagged("00"));
+    other.import("customers", "d.csv", &["--update-by", "customer_number"]).done();
+    let warning = "warning: custom.tag loses leading zeros in 12 records. ";
+    let output = update(tagged(""));
     assert!(output.stderr.starts_with(warning), "{output:?}");
     let output = update("customer_number,city\nK-2,Ulm\n".to_owned());
     assert!(output.stdout.ends_with("\n1 record changes: city 1\n"), "{output:?}");

@@ -169,7 +169,10 @@ fn files_have_columns_and_objects() {
     for (text, fault) in [
         ("name,custom.Room\nEva,1\n", "custom.Room: unknown_column"),
         (&*format!("name,custom.a\nEva,{}\n", "x".repeat(501)), "custom.a: too_long"),
-        ("name,custom\nEva,1\n", "custom: bad_request"),
+        (
+            "name,custom\nEva,1\n",
+            "custom: unknown_column: Unknown column 2 (B) \"custom\". Did you mean \"custom.NAME\"",
+        ),
     ] {
         let refused = import("f.csv", text, &[]).fails_saying("nothing was imported");
         assert!(refused.stderr.contains(fault), "{refused:?}");
