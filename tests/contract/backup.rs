@@ -178,14 +178,14 @@ fn restore_says_when_litestream_has_to_be_restarted() {
     server.cli(&["backup", "plain", "acme"]).done();
     assert!(!missing("plain"), "there is no Litestream");
 
-    // Where Litestream keeps what it has not copied yet.
+    // Litestream keeps changes here that it has not copied yet.
     let directory = server.data().join("tenants/.1.db-litestream");
     std::fs::create_dir(&directory).unwrap();
     assert!(!says(&server, "plain"), "the file was written to, not replaced");
     assert!(missing("plain"));
 
-    // Litestream finds a file with a new name itself: that of a deleted tenant, and one on another
-    // machine.
+    // Litestream finds a file with a new name itself, for example after a tenant was deleted, or on
+    // another machine.
     tenant.ask("delete", &["--yes"]);
     assert!(!says(&server, "plain"), "its id is not used again");
     let data_dir = DataDir::new(false);

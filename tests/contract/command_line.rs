@@ -567,7 +567,7 @@ fn serve_answers_only_once_its_tenants_exist() {
     server.wait().unwrap();
 }
 
-/// The keys in what a server printed.
+/// The keys in the output of a server.
 fn keys_in(output: &str) -> Vec<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let words = output
@@ -661,7 +661,7 @@ fn serves_options_can_be_environment_variables() {
     crate::support::until("the log is JSON", || {
         server.log().lines().next().map(|line| assert!(line.starts_with('{')))
     });
-    // What stands on the command line counts before what stands around it.
+    // An option on the command line counts before its environment variable.
     let setup =
         Setup::plain().variable("TENANTDESK_RATE_LIMIT", "7").option("--rate-limit").option("9");
     let server = setup.start();

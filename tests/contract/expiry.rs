@@ -78,7 +78,7 @@ fn revoked_before_expired_before_an_inactive_tenant() {
     api.get(RECORDS).fails_with(401, "revoked_api_key");
 }
 
-/// What `X-Key-Expires` says on every kind of response after the scope check.
+/// The value of `X-Key-Expires` on every kind of response after the scope check.
 fn announcements(api: &Api) -> Vec<Option<String>> {
     let record = || api.call("POST", RECORDS).json(&json!({"name": "Once"}));
     let key = uuid();

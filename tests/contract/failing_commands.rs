@@ -23,9 +23,9 @@ fn limited(data_dir: &DataDir, kibibytes: u64, arguments: &[&str]) -> Output {
     run(command, "")
 }
 
-/// Every file in the place's home, and every directory but those that a backup or manual pages go
-/// to. What SQLite keeps beside a database that is there belongs to it. A data directory without
-/// tenants does not count.
+/// Every file in the home of the data directory, and every directory except the targets of backups
+/// and manual pages. The log and the index of an existing database are left out. A data directory
+/// without tenants does not count.
 fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
     fn below(directory: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(directory).unwrap() {

@@ -1,5 +1,6 @@
-//! Contract section 11: a sync of the disk that fails or takes long. What the disk holds after a
-//! failed one is unknown, so the process ends, and the next start makes the files consistent.
+//! Contract section 11: a sync of the disk that fails or takes long. After a failed sync, the
+//! content of the disk is unknown. So the process ends, and the next start makes the files
+//! consistent.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -146,7 +147,7 @@ fn what_a_command_has_left_is_made_durable_before_anything_is_committed_behind_i
     let tenants = server.data().join("tenants");
     let mut synced = syncs.take();
     synced.retain(|path| path.starts_with(&tenants));
-    // What was there, and then the first commit.
+    // The log that was there is synced first, then the first commit.
     let [log, name] = [&tenants.join("1.db-wal"), &tenants];
     assert!(synced.iter().take(4).eq([log, name, log, name]), "{synced:?}");
 }
@@ -163,7 +164,7 @@ fn a_command_makes_the_registrys_log_durable_before_it_commits_behind_it() {
     run(command, "").done();
     let [log, name] = [&server.data().join("registry.db-wal"), &server.data()];
     let synced = syncs.take();
-    // What was there, and then the commit.
+    // The log that was there is synced first, then the commit.
     assert!(synced.iter().eq([log, name, log, name]), "{synced:?}");
 }
 

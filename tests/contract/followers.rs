@@ -51,7 +51,7 @@ impl Follower {
     }
 }
 
-/// What a GET found; `None` where the server is away.
+/// The body of a GET. `None`: the server is away.
 fn read(api: &Api, target: &str) -> Option<Value> {
     let reply = api.call("GET", target).try_send().ok()?;
     (reply.status != 503).then(|| reply.found())

@@ -12,7 +12,7 @@ fn post(api: &Api, key: &str, name: &str) -> Reply {
     api.call("POST", RECORDS).key(key).json(&json!({"name": name})).send()
 }
 
-/// What a repeat has to give again, byte for byte.
+/// The parts of a response that a repeat gives again, byte for byte.
 fn essence(reply: &Reply) -> (u16, Vec<u8>, [Option<String>; 3]) {
     let headers =
         ["Location", "ETag", "Content-Type"].map(|name| reply.header(name).map(str::to_owned));

@@ -1,5 +1,5 @@
-//! Contract section 10: what others see of an import while it runs, and what is left of one that
-//! does not end.
+//! Contract section 10: others see nothing of an import while it runs, and an import that does not
+//! end leaves nothing.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::contract::RESOURCES;
 use crate::support::{ALL, Api, TestServer};
 
-/// What each path can include, and each way to ask for it.
+/// The names that each path can include, with each way to ask for them.
 const POSSIBLE: [(&str, &[&str]); 4] = [
     ("/employees.php?include=customer", &["customer"]),
     ("/hardware.php?include=employee", &["employee"]),

@@ -64,8 +64,7 @@ fn with_acme() -> Arc<DataDir> {
     data_dir
 }
 
-/// Returns the names in a directory of the data directory, without those of write-ahead logs,
-/// sorted.
+/// Returns the names in a directory of the data directory, without write-ahead logs, sorted.
 fn names(data_dir: &DataDir, directory: &str) -> Vec<String> {
     let entries = std::fs::read_dir(data_dir.data().join(directory)).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

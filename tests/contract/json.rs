@@ -1,4 +1,4 @@
-//! Contract section 3 again: what a body of JSON is, and what is none.
+//! Contract section 3 again: bodies that are JSON, and bodies that are not.
 
 use serde_json::{Value, json};
 

@@ -347,7 +347,7 @@ fn a_cursor_belongs_to_its_resource_sort_filters_and_search() {
     api.get(&format!("/employees.php?sort=id&cursor={cursor}"))
         .fails_with(400, "bad_request")
         .saying("cursor");
-    // What stands for the default is the default.
+    // The default sort may be named or left out.
     api.get(&format!("/customers.php?cursor={cursor}")).is(200);
 }
 

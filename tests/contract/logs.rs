@@ -1,4 +1,4 @@
-//! What the log says of each request, and what it never says (contract section 11).
+//! Contract section 11: the log has one line for each request, and no secret.
 
 use serde_json::{Value, json};
 

@@ -23,7 +23,7 @@ const WORDS: [&str; 9] = [
     "ärger im Büro",
 ];
 
-/// What the model knows of each resource.
+/// The model's knowledge of each resource.
 #[derive(Clone)]
 struct Table {
     records: BTreeMap<i64, Value>,

@@ -1,8 +1,8 @@
 //! Contract section 5, the order of checks: a request that fails two neighbouring checks gets the
 //! error of the earlier one.
 //!
-//! One request cannot fail three of the pairs: a key is unknown or revoked, a body has no updatable
-//! field or has one of a wrong type, and a request has references or dependents.
+//! No request can fail both checks of three pairs. A key is unknown or revoked. A body has no
+//! updatable field, or has one of a wrong type. A request has references or dependents.
 
 use serde_json::json;
 

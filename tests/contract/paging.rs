@@ -94,7 +94,7 @@ pub(crate) fn compare(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// Pages through the list in one order and compares what lasts with what has to come.
+/// Pages through the list in one order. Each lasting record must come in its place.
 fn page_through(
     api: &Api,
     resource: &Resource,
@@ -136,7 +136,7 @@ fn pages_are_whole_in_every_order(resource: &'static Resource) {
     std::thread::scope(|scope| {
         let (other, stop) = (api.clone(), &stop);
         scope.spawn(move || come_and_go(&other, resource, stop));
-        // Also when an assertion fails, the other thread has to end.
+        // If an assertion fails, the other thread must end, too.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for field in
                 resource.members().into_iter().filter(|name| !["notes", "custom"].contains(name))

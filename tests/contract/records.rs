@@ -142,7 +142,7 @@ fn the_character_nul_is_a_bad_request_in_text() {
     });
 }
 
-/// What a field says to a value that it cannot take.
+/// The code of a field for a value that it cannot hold.
 fn own_code(kind: Kind) -> &'static str {
     match kind {
         Kind::Text(..) => unreachable!("plain text has no code of its own"),

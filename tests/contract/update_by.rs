@@ -1,4 +1,4 @@
-//! Contract section 3, `update_by`: a POST that creates a record, or updates the one that has the
+//! Contract section 3, `update_by`: a POST that creates a record, or updates the record with the
 //! client's own number.
 
 use std::sync::Barrier;
@@ -178,8 +178,7 @@ fn the_write_scope_is_enough() {
     assert_eq!(send(&agent, "Eva's").found()["name"], "Eva's");
 }
 
-/// What an agent on a computer does: it sends the customer, the employee and the laptop by their
-/// own numbers.
+/// An agent on a computer sends the customer, the employee and the laptop by their own numbers.
 fn register(api: &Api, n: usize) -> Vec<Value> {
     let post = |path: &str, body: Value| json!({"method": "POST", "path": path, "body": body});
     let number = n % 3;

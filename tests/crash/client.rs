@@ -286,7 +286,7 @@ impl Change {
     }
 }
 
-/// The records in an answer, those of a batch in their order.
+/// The records in an answer. The records of a batch come in their order.
 fn records(reply: &Reply) -> Vec<Value> {
     if reply.body.is_empty() {
         return vec![Value::Null];

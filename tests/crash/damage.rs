@@ -31,7 +31,7 @@ struct Fixture {
     content: [State; 2],
 }
 
-/// What was found in all places.
+/// The findings in all places.
 #[derive(Debug, Default)]
 struct Counts {
     places: usize,

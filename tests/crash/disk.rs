@@ -3,12 +3,12 @@
 //! The model is strict. A write is durable once its file was synced after it. A name, that is a
 //! new, renamed or removed file or directory, is durable once its directory was synced; the sync of
 //! a file does not make its name durable. A rename is atomic, and durable with the sync of the
-//! directory that gets the name. What is not durable is there or not, for each sector on its own.
+//! directory that gets the name. Each sector that is not durable may be on the disk or not.
 //!
-//! After a sync that failed, the pages that it concerned may be on the disk or not, and a later
-//! sync does not change that: the system takes them for clean. A page is certain again when it was
-//! written once more and synced. Names are otherwise: a file system keeps a journal of them, so a
-//! later sync of the directory makes them durable.
+//! After a failed sync, its pages may be on the disk or not. A later sync does not change that,
+//! because the system takes the pages for clean. A page is certain again when it was written once
+//! more and synced. Names are otherwise: a file system keeps a journal of them, so a later sync of
+//! the directory makes them durable.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -67,12 +67,12 @@ pub(crate) struct Disk {
     /// The first is the root.
     directories: Vec<Directory>,
     names: Vec<NameChange>,
-    /// What an inode is. A number is used again after its file was removed.
+    /// The file or directory of each inode. A number is used again after its file was removed.
     inodes: HashMap<u64, Node>,
     records: usize,
 }
 
-/// What is on the disk after the power loss.
+/// The part of the disk that a power loss removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// Only what was synced.
@@ -222,7 +222,7 @@ impl Disk {
         self.names = pending;
     }
 
-    /// What is left of the disk.
+    /// The files and directories that the power loss leaves.
     pub(crate) fn after(&self, loss: Loss) -> Image {
         let mut random = Random::new(match loss {
             Loss::Random { seed, .. } => seed,
@@ -438,7 +438,7 @@ pub(crate) fn write(image: &Image, root: &Path) {
     }
 }
 
-/// What tells one image from another.
+/// A checksum of an image.
 pub(crate) fn digest(image: &Image) -> [u8; 32] {
     let mut digest = Sha256::new();
     for (path, content) in image {

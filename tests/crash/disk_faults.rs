@@ -1,5 +1,5 @@
-//! The disk refuses a call: the answer is the contract's, nothing that was acknowledged is lost, no
-//! failed request has changed anything, other tenants are served, and service resumes by itself.
+//! The disk refuses a call. The answer is as in the contract, no acknowledged change is lost, and a
+//! failed request changes nothing. Other tenants are served, and service resumes by itself.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -106,7 +106,7 @@ impl<'a> Fixture<'a> {
         let ready = self.recorder.data_dir.with_key(&key).get("/readyz");
         assert_eq!(ready.status, 200, "{what}");
         self.compare(what, "after the fault");
-        // The log is read by a thread. What it says of this fault must not count for the next one.
+        // The log is read by a thread. A line about this fault must not count for the next one.
         let id = ready.header("X-Request-Id").unwrap();
         until("the log has what came before /readyz", || {
             self.server.log().contains(id).then_some(())
@@ -128,7 +128,7 @@ impl<'a> Fixture<'a> {
     }
 
     /// A request of the unlucky tenant succeeds, or is refused as the contract says (sections 6 and
-    /// 11). Where the disk refuses to sync, there is no answer: the process ends, and the repeat
+    /// 11). If the disk refuses to sync, there is no answer: the process ends, and the repeat
     /// succeeds.
     fn unlucky_request(&mut self, fault: &Fault, what: &str) -> u16 {
         let reply = match self.unlucky.attempt() {

@@ -1,5 +1,5 @@
-//! What must hold of a data directory after a power loss. Each rule that is broken is a panic that
-//! says which.
+//! The rules for a data directory after a power loss. Each rule that is broken is a panic that says
+//! which.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -90,7 +90,7 @@ pub(crate) fn examine(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: W
     }
 }
 
-/// What every command but `serve` says of databases of an earlier version.
+/// The message of every command but `serve` about databases of an earlier version.
 const OLDER: &str = "was written by an older version";
 
 /// The check before any start is clean.
@@ -122,7 +122,7 @@ fn assert_checked(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<
     }
 }
 
-/// What `check` finds.
+/// The problems that `check` finds.
 fn problems(data: &Path) -> String {
     let findings = match check(data) {
         Ok(findings) => findings,
@@ -260,7 +260,7 @@ fn examine_client(data_dir: &Arc<DataDir>, run: &Run, client: &ClientRun, moment
     }
 }
 
-/// Repeats a request with its idempotency key. Where it had an effect, the first answer comes
+/// Repeats a request with its idempotency key. If the request had an effect, the first answer comes
 /// again.
 fn repeat(api: &Api, change: &Change, had_effect: bool) {
     let Some(request) = &change.request else { return };

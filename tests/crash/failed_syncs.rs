@@ -94,8 +94,8 @@ impl<'a> Scene<'a> {
         self.go_on();
     }
 
-    /// All clients send a request at the same time, and one commit fails. What was not answered is
-    /// repeated after the restart.
+    /// All clients send a request at the same time, and one commit fails. Requests without an
+    /// answer are repeated after the restart.
     fn all_at_once(&mut self, server: &mut TestServer) {
         self.fail("tenants/1.db-wal$", false);
         thread::scope(|scope| {
@@ -278,11 +278,11 @@ pub(crate) fn by_commands_beside_a_server() -> Run {
     run
 }
 
-/// The syncs of a log by a command alone: when it makes good what was left, when it copies that
-/// into the file, when the log is begun again, and at the commit.
+/// The syncs of a log by a command alone. The first makes the remaining log durable, the second
+/// copies the log into the file, the third begins the log again, the last is the commit.
 const SYNCS: std::ops::RangeInclusive<u64> = 1..=4;
 
-/// Commands without a server. What they leave, the next command makes good.
+/// Commands without a server. The next command makes their logs durable.
 pub(crate) fn by_commands_alone() -> Run {
     let recorder = Recorder::in_memory();
     let mut scene = Scene::new(&recorder);

@@ -1,15 +1,15 @@
-//! What clients and the operator asked for, when, and what was answered: what a disk must hold
-//! after a power loss.
+//! The requests of clients and the operator, with their times and answers. They say what a disk
+//! must hold after a power loss.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Names and what they stand for. For a tenant: its records by resource and label. For the
-/// registry: tenants, keys, passwords.
+/// A value for each name. For a tenant: its records by resource and label. For the registry:
+/// tenants, keys, passwords.
 pub(crate) type State = BTreeMap<String, Value>;
 
-/// Names that a change concerns, and what they stand for then; `None` where they are gone.
+/// The names that a change concerns, with their new values. `None`: the name is removed.
 pub(crate) type Effect = Vec<(String, Option<Value>)>;
 
 /// A request with an idempotency key, which can be repeated.
@@ -127,14 +127,14 @@ impl Change {
     }
 }
 
-/// What turns the state `from` into the state `to`.
+/// The changes that turn the state `from` into the state `to`.
 pub(crate) fn difference(from: &State, to: &State) -> Effect {
     let gone = from.keys().filter(|name| !to.contains_key(*name)).map(|name| (name.clone(), None));
     gone.chain(to.iter().map(|(name, value)| (name.clone(), Some(value.clone())))).collect()
 }
 
-/// The first difference between what was found and what is expected, if any. Of a record only the
-/// members that are expected are compared: a request that was not answered says nothing of the
+/// The first difference between the found state and the expected state, if any. Of a record only
+/// the members that are expected are compared: a request that was not answered says nothing of the
 /// others.
 pub(crate) fn mismatch(found: &State, expected: &State) -> Option<String> {
     if let Some((name, value)) = found.iter().find(|(name, _)| !expected.contains_key(*name)) {

@@ -144,8 +144,8 @@ impl<'a> Operator<'a> {
     }
 }
 
-/// A directory with customers to import, `rows.jsonl`, whose labels begin with `prefix`, and what
-/// the import changes.
+/// A directory with customers to import, `rows.jsonl`, whose labels begin with `prefix`. The second
+/// value is the effect of the import.
 pub(crate) fn import_change(prefix: &str) -> (tempfile::TempDir, Effect) {
     let row = |n: usize| json!({"name": "Imported", "customer_number": format!("{prefix}-{n}"), "notes": "word ".repeat(n + 1)});
     let rows: Vec<Value> = (0..60).map(row).collect();
@@ -162,7 +162,7 @@ fn key_made(made: &Value) -> Effect {
     vec![(name(made["key"].as_str().unwrap()), Some(json!("active")))]
 }
 
-/// What a key is called in the history.
+/// The name of a key in the history.
 fn name(key: &str) -> String {
     format!("key {key}")
 }

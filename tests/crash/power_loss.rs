@@ -32,7 +32,7 @@ struct Case {
     image: Image,
 }
 
-/// What was tried, and the rules that were broken.
+/// The number of tries, and the rules that were broken.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub moments: usize,
@@ -105,7 +105,8 @@ fn choose(run: &Run, count: usize) -> Vec<usize> {
     chosen
 }
 
-/// Sends the disks of each moment, without those that were there before and had to hold the same.
+/// Sends the disks of each moment. A disk with the same content and the same obligations is sent
+/// once.
 fn send_cases(run: &Run, moments: &[usize], cases: &mpsc::SyncSender<Case>) {
     let mut seen = HashSet::new();
     let mut disk = run.start.clone();
@@ -128,7 +129,7 @@ fn send_cases(run: &Run, moments: &[usize], cases: &mpsc::SyncSender<Case>) {
     }
 }
 
-/// What a disk has to hold at `moment`, and what it may hold.
+/// The changes that a disk must have at `moment`, and the number of changes that it may have.
 fn obligations(run: &Run, moment: usize) -> Vec<(Option<usize>, usize)> {
     let of = |history: &History| {
         (history.last_acknowledged(moment), history.unacknowledged(moment).len())
@@ -138,8 +139,8 @@ fn obligations(run: &Run, moment: usize) -> Vec<(Option<usize>, usize)> {
     [of(&run.registry), (None, backups)].into_iter().chain(clients).collect()
 }
 
-/// Examines one disk, most of them with the library. What the library finds must be confirmed with
-/// the shipped binary, which does more at its start.
+/// Examines one disk, most of them with the library. The shipped binary must confirm a finding of
+/// the library, because it does more at its start.
 fn judge(run: &Run, server: &AppServer, case: &Case, number: usize) -> Option<Finding> {
     let try_with = |with| {
         let home = temporary_directory();
@@ -166,7 +167,7 @@ fn judge(run: &Run, server: &AppServer, case: &Case, number: usize) -> Option<Fi
     Some(Finding { text: text.chars().take(600).collect(), place })
 }
 
-/// Findings of one kind, those whose texts differ in numbers alone, are shown once.
+/// Findings whose texts differ only in numbers are shown once.
 pub(crate) fn summary(findings: &[Finding]) -> String {
     let mut kinds: BTreeMap<String, Vec<&Finding>> = BTreeMap::new();
     for finding in findings {
@@ -217,8 +218,8 @@ fn a_log_that_is_copied_into_the_file() {
 }
 
 /// The power fails at every moment from each failed sync up to some commits after the restart; in a
-/// sample, at some of these. A sync that failed is not made good by a later one. What was not
-/// answered may be there, what was acknowledged is.
+/// sample, at some of these. A sync that failed is not made good by a later one. Every acknowledged
+/// change is there. A change without an answer may be there.
 #[track_caller]
 fn assert_nothing_is_lost_after_failed_syncs(run: &Run) {
     let all = failed_syncs::moments(run);

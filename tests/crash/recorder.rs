@@ -32,8 +32,8 @@ pub(crate) struct Record {
     /// Whether a sync failed.
     pub failed: bool,
     pub inode: u64,
-    /// Where a write begins; the length that a truncation leaves; the number of records when a sync
-    /// began.
+    /// Of a write its start, of a truncation the new length, of a sync the number of records at its
+    /// start.
     pub offset: u64,
     /// Relative to the root.
     pub path: String,
@@ -42,7 +42,7 @@ pub(crate) struct Record {
     bytes: Range<usize>,
 }
 
-/// What happened below the root, in its order.
+/// The changes below the root, in their order.
 #[derive(Clone)]
 pub(crate) struct Log {
     pub records: Vec<Record>,
@@ -174,7 +174,7 @@ impl Recorder {
         self.number(FAULT_HITS)
     }
 
-    /// What was recorded so far.
+    /// The recorded changes so far.
     pub(crate) fn log(&self) -> Log {
         let content = fs::read(self.files.path().join("log")).unwrap();
         let root = self.root.to_str().unwrap();

@@ -62,7 +62,7 @@ impl Run {
         self.log.records.len() + 1
     }
 
-    /// Compares what was recorded with what is there. The shim has seen every change if they are
+    /// Compares the recorded changes with the directory. The shim has seen every change if they are
     /// the same.
     fn check_recording(&self, root: &Path) {
         let mut disk = self.start.clone();
@@ -184,8 +184,8 @@ pub(crate) fn everything() -> Run {
     finish("everything", &recorder, start, operator, clients)
 }
 
-/// Has two clients of the first tenant and one of the second write while `work` runs. Returns their
-/// parts of the run after those that `work` returns.
+/// Has two clients of the first tenant and one of the second write while `work` runs. Returns the
+/// parts of the run that `work` returns, and then the parts of these clients.
 fn while_clients_write(
     recorder: &Recorder,
     keys: &[String; 3],
@@ -295,7 +295,7 @@ fn fixture_records(file: &Path) -> BTreeMap<String, History> {
             () if record.get("department").is_some() => "employees",
             () => "hardware",
         };
-        // What a later schema added.
+        // A later schema added this field.
         if resource == "employees" {
             record["employee_number"] = Value::Null;
         }

@@ -96,7 +96,7 @@ fn without_recovery(mut run: Run) -> Run {
 /// recovery.
 const AFTER_FAILED_SYNCS: usize = 48;
 
-/// What happens without the writes that make a log durable again after a failed sync.
+/// Without the writes that make a log durable again after a failed sync, changes are lost.
 #[test]
 fn a_restart_without_recovery_is_reported() {
     let run = failed_syncs::by_commands_beside_a_server();

@@ -321,7 +321,8 @@ fn a_fragment_is_no_part_of_a_target() {
     assert_eq!(server.ask(get("/a%23x")).json()["path"], "/a%23x");
 }
 
-/// RFC 9112 section 2.2 lets a recipient take LF alone. What follows is a request of its own.
+/// RFC 9112 section 2.2 lets a recipient take LF alone. The following bytes are a request of their
+/// own.
 #[test]
 fn a_line_may_end_with_lf_alone() {
     let server = EdgeServer::start();

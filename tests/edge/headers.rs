@@ -91,7 +91,7 @@ fn no_echo_can_break_a_line() {
             }
         }
     }
-    // What a response repeats is unchanged.
+    // A response repeats the query without a change.
     let page = fixture.ask(&format!("{RECORDS}?limit=1&q=%0d%0aanybody"));
     assert!(page.header("link").contains("q=%0d%0aanybody"), "{page:?}");
 }

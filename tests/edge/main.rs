@@ -1,5 +1,5 @@
-//! The edge as a client sees it: raw bytes over TCP, sent to the library with a small handler
-//! behind it (`edge_server`) or to the shipped binary with its databases (`fixture`).
+//! The edge as a client sees it: raw bytes over TCP. They go to the library with a small handler
+//! (`edge_server`), or to the shipped binary with its databases (`fixture`).
 
 #![expect(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! What one tenant or one client address takes, and what it leaves to others.
+//! The share of one tenant or one client address, beside which others are served.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -70,7 +70,7 @@ fn in_a_network_of_its_own() {
             );
         }
     }
-    // Those that are not idle stay, and one more is refused.
+    // Busy connections stay, and one more connection is refused.
     let mut busy = idle.split_off(20);
     busy.iter_mut().for_each(|client| client.send(get("/held")));
     server.holds(10);
@@ -144,7 +144,7 @@ fn hostile_searches() {
     };
     let searching: Vec<Client> = (0..64).map(|_| ask(&words(8))).collect();
     (0..100).for_each(|_| is_served());
-    // Whoever takes turns with them has seen all of their answers.
+    // If the searches took turns with the other tenant, all of them would be answered by now.
     assert!(
         searching.iter().any(|client| !client.is_answered()),
         "others take turns with the searches"

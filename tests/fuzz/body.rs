@@ -1,5 +1,5 @@
-//! JSON bodies to every resource, through the whole service: an answer that the contract knows, and
-//! what was made is what is found.
+//! JSON bodies to every resource, through the whole service. The contract knows each answer, and a
+//! created record is found as it was returned.
 
 use std::cell::RefCell;
 
@@ -60,7 +60,7 @@ fn body() {
     });
     let tenant = server.tenant("acme");
     let key = tenant.key(ALL).key;
-    // What others may refer to, and what is changed.
+    // Records that others may refer to, and that are changed.
     let api = server.with_key(&key);
     let employee = api.employee(api.customer("First"));
     api.create("/hardware.php", serde_json::json!({"name": "First", "employee_id": employee}));

@@ -1,5 +1,4 @@
-//! Cursors: whatever a client sends is a page's place or a refusal, and what was given out is taken
-//! back.
+//! Cursors: the service accepts each cursor that it gave out, and refuses any other text.
 
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;

@@ -114,7 +114,7 @@ fn mutated(corpus: &[Vec<u8>], seeds: usize, pieces: &[&[u8]], chance: &mut Chan
             }
         }
     }
-    // What is far larger only costs time.
+    // A far larger input only costs time.
     input.truncate(100_000);
     input
 }

@@ -1,5 +1,5 @@
-//! Histories made by hand. Those that break a promise must be found, and those beside them that
-//! only look odd must not.
+//! Histories made by hand. The checker must find each history that breaks a promise. It must accept
+//! the histories beside them that only look odd.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const BREMEN: u16 = 1;
 const KIEL: u16 = 2;
 const LUEBECK: u16 = 3;
 
-/// From when to when, and what was asked and answered.
+/// The times of a request and of its answer, the request and the answer.
 type Step = (u64, u64, Request, Option<Answer>);
 
 fn has_order(steps: &[Step]) -> bool {

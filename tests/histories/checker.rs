@@ -1,8 +1,8 @@
 //! Whether a history is linearizable: the search of Wing and Gong, with Lowe's memory of the
 //! configurations that were seen.
 //!
-//! It looks for an order of the operations that keeps their order in time (one that returned before
-//! another was called comes first), and in which each has an outcome that a sequential model allows.
+//! The search looks for an order of all operations. If an operation returned before another one was
+//! called, it comes first. A sequential model allows each outcome in this order.
 
 use std::collections::HashSet;
 use std::fmt::Debug;

@@ -15,7 +15,7 @@ use crate::support::{Api, Reply};
 const PATH: &str = "/customers.php";
 const FIELDS: [&str; 2] = ["city", "phone"];
 
-/// What the clients of a tenant share.
+/// The data that the clients of a tenant share.
 #[derive(Default)]
 pub(crate) struct Tenant {
     /// Records that were created.

@@ -1,6 +1,6 @@
-//! Contract sections 3, 8, 11, 12, 13 and 15 as one promise: what clients see that work at the same
-//! time is what they could have seen one after the other. Clients record what they asked and what
-//! they were answered; [`checker`] looks for an order of it that [`model`] allows.
+//! Contract sections 3, 8, 11, 12, 13 and 15 as one promise: concurrent clients see a result that
+//! they could have seen one after the other. Clients record their requests and answers. [`checker`]
+//! looks for an order of it that [`model`] allows.
 //!
 //! `HISTORIES=1000` records so many; `HISTORY_SEED` has the clients ask the same again.
 

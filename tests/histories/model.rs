@@ -56,7 +56,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// What an idempotency key compares: all but `If-Match`.
+    /// The part of a change that an idempotency key compares: all but `If-Match`.
     fn identity(&self) -> Change {
         match *self {
             Change::Put { id, fields, .. } => Change::Put { id, fields, if_match: None },
@@ -82,7 +82,7 @@ pub(crate) enum Request {
     Restore,
 }
 
-/// What came of one change.
+/// The result of one change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outcome {
     pub status: u16,
@@ -112,7 +112,7 @@ pub(crate) enum Answer {
     Done,
 }
 
-/// A request with what is known of it.
+/// A request, and all that the recorder found out about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub request: Request,
@@ -256,7 +256,7 @@ impl State {
         for (number, change) in changes.iter().enumerate() {
             let outcome = state.change(operation, change, number, &mut entries)?;
             if outcome.status >= 300 {
-                // The `ETag` of a 412 is that of the record without the batch.
+                // The `ETag` of a 412 belongs to the record without the batch.
                 let version = match change {
                     Change::Put { id, .. } | Change::Delete { id, .. } => {
                         self.records.get(id).and_then(|record| record.version)

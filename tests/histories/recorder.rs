@@ -21,7 +21,7 @@ const REQUESTS: usize = 160;
 const ROWS: usize = 5;
 const IMPORTED: u16 = 999;
 
-/// What happens beside the clients.
+/// The event beside the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disturbance {
     Nothing,
@@ -41,7 +41,7 @@ impl Disturbance {
     ];
 }
 
-/// What was asked and answered so far.
+/// The requests and answers so far.
 #[derive(Default)]
 pub(crate) struct Recorder {
     clock: AtomicU64,
@@ -239,8 +239,8 @@ fn key(operation: &Operation) -> Option<Uuid> {
     }
 }
 
-/// Gives a rank to writes whose entries nobody has seen, because a restore removed them. A version
-/// that one write alone has answered is that of its change.
+/// Gives a rank to writes whose entries nobody has seen, because a restore removed them. If only
+/// one write has answered a version, the version belongs to its change.
 fn rank_by_versions(history: &mut [Timed<Operation>]) {
     if history.iter().any(|timed| timed.operation.answer.is_none()) {
         return;

@@ -588,7 +588,7 @@ fn the_units_are_as_closed_as_they_can_be() {
     }
 }
 
-/// What the units say is what the program has: every word of its command line is taken.
+/// The program accepts every word of the command lines in the units.
 #[test]
 fn the_units_call_the_program_as_it_wants_to_be_called() {
     let server = TestServer::start();

@@ -1,4 +1,4 @@
-//! What operators use: supervision, metrics, `doctor`, help texts and the examples.
+//! The tools of operators: supervision, metrics, `doctor`, help texts and the examples.
 
 #![expect(
     clippy::expect_used,

@@ -23,7 +23,7 @@ fn metered() -> (TestServer, SocketAddr) {
     (server, address)
 }
 
-/// Where a server with `--metrics-listen` serves them.
+/// The address at which a server with `--metrics-listen` serves the metrics.
 pub(crate) fn metrics_address(server: &TestServer) -> SocketAddr {
     let output = server.output();
     let address = output

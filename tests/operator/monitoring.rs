@@ -160,8 +160,8 @@ fn each_query_of_the_dashboard_has_a_result_under_load() {
     }
 }
 
-/// What the script sends on its next connection. The answer to the line `asked` is `answer`, and to
-/// any other line `other`.
+/// The message that the script sends on its next connection. The answer to the line `asked` is
+/// `answer`, and to any other line `other`.
 fn hear(listener: &TcpListener, (asked, answer): (&str, &str), other: &str) -> String {
     let (mut connection, _) = until("the script connects", || listener.accept().ok());
     connection.set_nonblocking(false).unwrap();

@@ -1,5 +1,5 @@
-//! What the Debian package says to its user agrees with the program. `release/README.md` names the
-//! tests of the built package.
+//! The texts of the Debian package agree with the program. `release/README.md` names the tests of
+//! the built package.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -46,7 +46,7 @@ fn the_settings_file_names_options_of_serve() {
     }
 }
 
-/// The script runs with commands in place of those that know and delete users.
+/// The script runs with other commands for finding and deleting users.
 #[test]
 fn a_purge_keeps_the_user_whose_data_it_keeps() {
     let directory = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ fn file(name: &str) -> String {
     fs::read_to_string(example("pair").join(name)).unwrap()
 }
 
-/// Whether the command succeeds, and what it prints.
+/// Whether the command succeeds, and its output.
 fn run(command: &mut Command) -> (bool, String) {
     let output = command.output().unwrap();
     let printed = [output.stdout, output.stderr].concat();

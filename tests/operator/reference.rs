@@ -1,5 +1,5 @@
-//! The examples of the page `/docs` succeed as they are printed, in the order of the page, and
-//! each response on the page is the response to the request on the page.
+//! The examples of the page `/docs` succeed as printed, in the order of the page. Each printed
+//! response is the response to its request.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

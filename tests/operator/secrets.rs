@@ -1,5 +1,5 @@
-//! What the documents have for those who look for attackers and leaked keys matches what the server
-//! logs and makes.
+//! The rules in the documents that find attackers and leaked keys match the log and the keys of the
+//! server.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};

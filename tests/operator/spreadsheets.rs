@@ -1,5 +1,5 @@
-//! `import` reads what spreadsheets write: the files of `fixtures/spreadsheets`, and those that an
-//! installed LibreOffice writes now.
+//! `import` reads files of spreadsheet programs: the files in `fixtures/spreadsheets`, and new
+//! files of an installed LibreOffice.
 
 use std::fs;
 use std::path::Path;

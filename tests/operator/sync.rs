@@ -1,4 +1,4 @@
-//! `examples/sync`: the command of the unit brings a tenant up to what the export says.
+//! `examples/sync`: the command of the unit makes a tenant agree with the export.
 
 use std::fs::read_to_string;
 use std::path::Path;

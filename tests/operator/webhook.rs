@@ -27,7 +27,7 @@ fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
     Sha256::new_with_prefix(pad(0x5c)).chain_update(inner).finalize().to_vec()
 }
 
-/// What the receiver does with a request.
+/// The receiver's reaction to a request.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Status(&'static str),
@@ -231,7 +231,7 @@ fn change(api: &Api, name: &str) {
     api.delete(&format!("/customers.php?id={id}")).is(204);
 }
 
-/// What does not change in an entry while time goes on.
+/// The part of an entry that never changes.
 fn fixed(entry: &Value) -> Value {
     let mut entry = entry.clone();
     entry.as_object_mut().unwrap().remove("record").unwrap();

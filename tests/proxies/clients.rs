@@ -1,5 +1,4 @@
-//! The client's address and scheme behind a proxy: the real ones, never those that the client
-//! claims.
+//! The client's address and scheme behind a proxy are the real ones, whatever the client claims.
 
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;

@@ -62,7 +62,7 @@ struct Load {
 }
 
 impl Load {
-    /// One client for each tenant, and three more for the one that moves.
+    /// One client for each tenant, and three more for the tenant that moves.
     fn start(api: impl Fn(usize) -> Api) -> Load {
         let (stop, acknowledged) =
             (Arc::<AtomicBool>::default(), Arc::<[AtomicUsize; TENANTS]>::default());
@@ -161,7 +161,7 @@ fn move_under_load(kind: Kind) {
     }
 }
 
-/// What a client saw.
+/// The answers that a client had.
 #[derive(Default)]
 struct Seen {
     /// The names of the acknowledged records by id.

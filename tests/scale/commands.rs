@@ -110,7 +110,7 @@ fn exported(id: i64, column: &str) -> String {
     }
 }
 
-/// Where the backup is.
+/// The directory of the backup.
 fn backups(server: &TestServer) -> String {
     server.home().join("backups").to_str().unwrap().to_owned()
 }

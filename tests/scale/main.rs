@@ -1,6 +1,5 @@
-//! Every command and every operation beside many records of one resource: that it succeeds, that
-//! its result is right, how much memory it takes at most, and that its time does not grow faster
-//! than the records.
+//! Every command and every operation beside many records of one resource. Each succeeds with the
+//! right result and bounded memory. Its time does not grow faster than the number of records.
 //!
 //! `cargo test --release --test scale -- --ignored --nocapture` takes a million records and some
 //! minutes, and prints a table.

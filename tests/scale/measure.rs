@@ -30,7 +30,7 @@ pub(crate) struct Usage {
     pub temporary: u64,
 }
 
-/// What was measured, in its order.
+/// The measurements, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<Row>);
 
@@ -100,7 +100,7 @@ fn seconds(time: Duration) -> String {
 /// Runs `work` and returns the most that the server took meanwhile.
 pub(crate) fn watch<T>(server: &TestServer, work: impl FnOnce() -> T) -> (T, Usage) {
     let pid = server.pid();
-    // Has the peak begin with what the process takes at the moment.
+    // Resets the peak to the present memory of the process.
     fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -120,7 +120,7 @@ pub(crate) fn watch<T>(server: &TestServer, work: impl FnOnce() -> T) -> (T, Usa
 }
 
 impl Usage {
-    /// Takes in what a process uses. One that has ended uses nothing more.
+    /// Adds the present usage of a process. One that has ended uses nothing more.
     fn take(&mut self, pid: u32) {
         self.memory = self.memory.max(peak_memory(pid).unwrap_or(0));
         self.temporary = self.temporary.max(temporary_bytes(pid).unwrap_or(0));
@@ -174,7 +174,7 @@ pub(crate) fn command(
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{operation}: {error}: {stdout}"))
 }
 
-/// What a process took, looked at until it ends. What it prints fits into a pipe.
+/// The most that a process takes until it ends. Its output fits into a pipe.
 fn await_end(child: &mut Child) -> Usage {
     let mut usage = Usage::default();
     while child.try_wait().unwrap().is_none() {

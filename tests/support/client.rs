@@ -131,7 +131,8 @@ impl Api {
         )
     }
 
-    /// The smallest body that makes a record of `resource`, with what it refers to in place.
+    /// The smallest body that makes a record of `resource`. It makes the customer that an employee
+    /// needs.
     #[track_caller]
     pub(crate) fn smallest(&self, resource: &contract::Resource) -> Value {
         match resource.plural {

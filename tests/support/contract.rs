@@ -33,7 +33,7 @@ pub(crate) fn scopes() -> Vec<String> {
         .collect()
 }
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     /// Shortest and longest length, in characters.
@@ -98,7 +98,7 @@ impl Resource {
         self.reference.filter(|(_, path, _)| *path == other.path).map(|(field, ..)| field)
     }
 
-    /// What `include` can name (section 4), in the order of the members.
+    /// The names that `include` can have (section 4), in the order of the members.
     pub(crate) fn inclusions(&self) -> &'static [&'static str] {
         match self.singular {
             "hardware" => &["employee", "customer"],
@@ -261,7 +261,8 @@ pub(crate) fn is_timestamp(text: &str) -> bool {
             .all(|(a, b)| a == *b || (*b == b'0' && a.is_ascii_digit()))
 }
 
-/// Checks a record and what it includes: behind its fields, a record or null for each name.
+/// Checks a record and the records that it includes. Behind its fields it has a record or null for
+/// each name.
 #[track_caller]
 pub(crate) fn check_including(resource: &Resource, include: &[&str], record: &Value) {
     let mut own = record.clone();

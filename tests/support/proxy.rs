@@ -99,7 +99,7 @@ impl Deployment {
         }
     }
 
-    /// The one that [`BEHIND_PROXY`] names.
+    /// The deployment that [`BEHIND_PROXY`] names.
     pub(crate) fn of_this_run() -> Option<Deployment> {
         static CHOSEN: OnceLock<Option<Deployment>> = OnceLock::new();
         *CHOSEN.get_or_init(|| {

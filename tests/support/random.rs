@@ -31,8 +31,8 @@ impl Random {
     }
 }
 
-/// The seed of this run: that of the environment variable, else a new one. It is printed, so that a
-/// run that fails can be repeated.
+/// The seed of this run: the value of the environment variable, or a new one. It is printed, so
+/// that a run that fails can be repeated.
 pub(crate) fn seed(variable: &str) -> u64 {
     let seed = match std::env::var(variable) {
         Ok(text) => text.parse().unwrap(),

@@ -1,4 +1,4 @@
-//! One reply, and what is true of every reply.
+//! One reply, and the checks that hold for every reply.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::contract::{
     is_field_code, is_timestamp, is_uuid, needs_key, resource_at,
 };
 
-/// What was asked for; a check of the reply needs it.
+/// The request, which a check of the reply needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub method: String,
@@ -111,7 +111,7 @@ impl Reply {
         self.is(201).json()
     }
 
-    /// What a 200 carries.
+    /// The body of a 200.
     #[track_caller]
     pub(crate) fn found(self) -> Value {
         self.is(200).json()
@@ -454,7 +454,7 @@ impl Reply {
             return assert_eq!(counted(), 3, "{self}");
         }
         if code == "insufficient_scope" && !self.asked.include().is_empty() {
-            // The scope of the path is checked before the limit, those of `include` behind it.
+            // The scope of the path is checked before the limit, the scopes of `include` after it.
             return assert!([0, 3].contains(&counted()), "{self}");
         }
         let refused_before = BEFORE_THE_LIMIT.contains(&code.as_str())

@@ -468,7 +468,7 @@ impl Setup {
         server
     }
 
-    /// The running process, what it logs, and what it prints.
+    /// The running process, its log and its output.
     fn spawn(&self, data_dir: &Arc<DataDir>) -> (Child, Text, Text) {
         let mut command = if self.limits.is_empty() {
             data_dir.command()
@@ -592,12 +592,12 @@ impl TestServer {
         self.data_dir.set_address(address.parse().unwrap());
     }
 
-    /// What the server has logged so far.
+    /// The log of the server so far.
     pub(crate) fn log(&self) -> String {
         self.log.so_far()
     }
 
-    /// What the server has printed so far.
+    /// The output of the server so far.
     pub(crate) fn output(&self) -> String {
         self.output.so_far()
     }

@@ -1,4 +1,4 @@
-//! Syncs of files and directories: which ones a program does, and what it does when one fails.
+//! Syncs of files and directories: records the syncs of a program, and makes some of them fail.
 //! `syncs.c` stands between the program and the system.
 
 use std::path::{Path, PathBuf};
