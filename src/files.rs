@@ -43,17 +43,19 @@ pub(crate) fn create_private_directories(path: &Path) -> io::Result<()> {
 
 /// Opens a directory. A symbolic link is an error, because it may lead elsewhere.
 pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
+    refuse_link(path)?;
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// Fails if there is a symbolic link at `path`. What cannot be looked up is left to the caller, who
-/// opens it next.
+/// Fails if there is a symbolic link at `path`. The caller opens `path` next, and so finds any other
+/// fault.
 pub(crate) fn refuse_link(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
-        Ok(found) if found.is_symlink() => {
-            Err(io::Error::other(format!("{} is a symbolic link", path.display())))
-        }
+        Ok(found) if found.is_symlink() => Err(io::Error::other(
+            "it is a symbolic link, and links are refused here; put the file or directory itself \
+             in its place",
+        )),
         _ => Ok(()),
     }
 }

@@ -18,7 +18,8 @@ use crate::clock::{Clock, Moment};
 use crate::files::{free_space as space_at, user_name};
 use crate::store::archive::{BackupKind, Finding, backup, check};
 use crate::store::registry::{KeyState, Registry};
-use crate::store::{REGISTRY_FILE, tenants_dir};
+use crate::store::{OpenError, REGISTRY_FILE, tenants_dir};
+use crate::words::without_error_numbers;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -63,10 +64,17 @@ impl Check {
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let data_dir = &options.data_dir;
-    let findings = check::check(data_dir).map_err(|error| options.explain(error))?;
+    let examined = match check::check(data_dir) {
+        Ok(findings) => databases(&findings),
+        // The other checks may say why.
+        Err(error @ OpenError::Unusable { .. }) if data_dir.join(REGISTRY_FILE).exists() => {
+            vec![Check::new("databases", State::Fault, error.to_string())]
+        }
+        Err(error) => return Err(options.explain(error)),
+    };
     let now = Clock::system().now();
     let mut checks = vec![file_system(data_dir), free_space(data_dir), permissions(data_dir)?];
-    checks.extend(databases(&findings));
+    checks.extend(examined);
     // The check of the databases has reported a registry that cannot be opened.
     checks.extend(options.open_registry().ok().map(|registry| keys(&registry, now)).transpose()?);
     checks.push(newest_backup(arguments, now));
@@ -109,37 +117,33 @@ fn free_space(data_dir: &Path) -> Check {
             (State::Warning, format!("{free}; below 64 MiB writes are refused: free some space"))
         }
         Ok((free, None)) => (State::Ok, HumanBytes(free).to_string()),
-        Err(error) => (State::Fault, error.to_string()),
+        Err(error) => (State::Fault, without_error_numbers(&error.to_string())),
     };
     Check::new("free space", state, message)
 }
 
-/// Checks that the directories and databases belong to one user and that others have no access.
-/// Access to a directory is a warning, because the owner may have set its mode; the program always
-/// creates files without access for others.
+/// Checks that the directories and databases belong to one user, that this user can read and write
+/// them, and that others have no access. Access of others to a directory is a warning, because the
+/// owner may have set its mode; the program always creates files without access for others.
 fn permissions(data_dir: &Path) -> io::Result<Check> {
     // The service runs as the owner of the registry. Root may use the directory of another user.
     let owner = fs::symlink_metadata(data_dir.join(REGISTRY_FILE))?.uid();
     let (mut state, mut messages) = (State::Ok, Vec::new());
-    let directories = [data_dir.to_owned(), tenants_dir(data_dir)];
-    let mut paths = vec![data_dir.to_owned()];
-    for directory in &directories {
-        for entry in fs::read_dir(directory)? {
-            paths.push(entry?.path());
-        }
-    }
-    let is_ours = |path: &&PathBuf| {
-        let name = path.to_string_lossy();
-        directories.contains(path) || [".db", "-wal", "-shm"].iter().any(|end| name.ends_with(end))
-    };
-    for path in paths.iter().filter(is_ours) {
+    for path in files_of_databases(data_dir) {
         // SQLite may have removed it meanwhile.
-        let Ok(found) = fs::symlink_metadata(path) else { continue };
+        let Ok(found) = fs::symlink_metadata(&path) else { continue };
         let (mode, name) = (found.mode() & 0o777, path.display());
         if found.is_symlink() {
             state = State::Fault;
             messages.push(format!("{name} is a symbolic link; put the file in its place"));
             continue;
+        }
+        let (needed, letters) = if found.is_dir() { (0o700, "rwx") } else { (0o600, "rw") };
+        if mode & needed != needed {
+            state = State::Fault;
+            messages.push(format!(
+                "{name} is closed to its owner (mode {mode:o}); chmod u={letters} it"
+            ));
         }
         if mode & 0o077 != 0 {
             state = state.max(if found.is_dir() { State::Warning } else { State::Fault });
@@ -157,6 +161,19 @@ fn permissions(data_dir: &Path) -> io::Result<Check> {
         messages.push(format!("private to {}", user_name(owner)));
     }
     Ok(Check::new("permissions", state, messages.join("; ")))
+}
+
+/// The data directory, its databases, and what SQLite keeps beside them. A directory that cannot be
+/// read is in the list, and its content is not.
+fn files_of_databases(data_dir: &Path) -> Vec<PathBuf> {
+    let directories = [data_dir.to_owned(), tenants_dir(data_dir)];
+    let entries = directories.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten();
+    let mut found = entries.filter_map(|entry| Some(entry.ok()?.path())).collect::<Vec<_>>();
+    found.retain(|path| {
+        let name = path.to_string_lossy();
+        [".db", "-wal", "-shm"].iter().any(|end| name.ends_with(end))
+    });
+    [directories.to_vec(), found].concat()
 }
 
 /// One check for each database with a problem, and one for all others together.

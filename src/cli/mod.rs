@@ -122,8 +122,11 @@ fn other_user(error: &anyhow::Error) -> Option<String> {
         _ => None,
     })?;
     let is_number = owner.bytes().all(|byte| byte.is_ascii_digit());
-    let user = if is_number { format!("#{owner}") } else { owner.clone() };
-    let mut words = vec!["sudo".to_owned(), "-u".to_owned(), user];
+    let mut words = vec!["sudo".to_owned()];
+    if owner != "root" {
+        let user = if is_number { format!("#{owner}") } else { owner.clone() };
+        words.extend(["-u".to_owned(), user]);
+    }
     words.extend(env::args_os().map(|word| word.to_string_lossy().into_owned()));
     // sudo drops the variable.
     if let Ok(data_dir) = env::var("TENANTDESK_DATA_DIR")

@@ -69,16 +69,19 @@ pub(crate) fn tenant_database(data_dir: &Path, id: TenantId) -> Database {
 }
 
 /// The ids of the tenants' files, whether or not the registry knows them.
-pub(crate) fn tenant_file_ids(data_dir: &Path) -> io::Result<BTreeSet<TenantId>> {
+pub(crate) fn tenant_file_ids(data_dir: &Path) -> Result<BTreeSet<TenantId>, OpenError> {
     let id = |entry: io::Result<DirEntry>| -> io::Result<Option<TenantId>> {
         let name = entry?.file_name();
         let stem = name.to_str().and_then(|name| name.strip_suffix(".db"));
         Ok(stem.and_then(|stem| stem.parse().ok()).filter(|id| *id > 0).map(TenantId))
     };
-    match fs::read_dir(tenants_dir(data_dir)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
-        entries => entries?.map(id).filter_map(Result::transpose).collect(),
-    }
+    let directory = tenants_dir(data_dir);
+    let ids = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => Err(error),
+        Ok(entries) => entries.map(id).filter_map(Result::transpose).collect(),
+    };
+    ids.map_err(|error| OpenError::unusable(&directory, error))
 }
 
 /// Whether there is the database, or a file that SQLite keeps beside one.
@@ -104,22 +107,30 @@ fn is_empty(data_dir: &Path) -> io::Result<bool> {
 /// Fails if another user owns the registry. If there is no registry, a restore (`of_empty`)
 /// compares with the owner of the directory, and other commands accept the directory: a checkout in
 /// a container often belongs to somebody else.
+///
+/// If root has put a registry into a directory of the service, a command run by root would only add
+/// more files of root. So the message says how to give the files back.
 pub(crate) fn require_owner(data_dir: &Path, of_empty: bool) -> Result<(), OpenError> {
-    let registry = fs::symlink_metadata(registry_database(data_dir).path());
-    let owned = match registry {
+    let registry = registry_database(data_dir);
+    // If the directory cannot be looked up, its opening says why.
+    let Ok(of_directory) = fs::metadata(data_dir).map(|found| found.uid()) else { return Ok(()) };
+    let owner = match fs::symlink_metadata(registry.path()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !of_empty => return Ok(()),
         // A directory that may not be searched has an owner, too.
-        Err(_) => fs::metadata(data_dir),
-        found => found,
+        Err(_) => of_directory,
+        Ok(found) => found.uid(),
     };
-    match owned {
-        Ok(found) if found.uid() != geteuid().as_raw() => {
-            let (path, owner) = (data_dir.to_owned(), files::user_name(found.uid()));
-            Err(OpenError::OtherOwner { path, owner })
-        }
-        // If the directory cannot be looked up, its opening says why.
-        _ => Ok(()),
+    if owner == geteuid().as_raw() {
+        return Ok(());
     }
+    if owner == 0 && of_directory != 0 {
+        let (user, directory) = (files::user_name(of_directory), data_dir.display());
+        return Err(registry.unusable(format!(
+            "it belongs to root, and its directory to {user}; if {user} runs the service, run: \
+             sudo chown -R {user}: {directory}"
+        )));
+    }
+    Err(OpenError::OtherOwner { path: data_dir.to_owned(), owner: files::user_name(owner) })
 }
 
 /// Creates the data directory and the directory of the tenants' files, as far as they do not exist.
@@ -127,7 +138,7 @@ fn create_directories(data_dir: &Path) -> Result<(), OpenError> {
     let tenants = tenants_dir(data_dir);
     files::refuse_link(&tenants)
         .and_then(|()| files::create_private_directories(&tenants))
-        .map_err(|error| OpenError::unusable(data_dir, error))
+        .map_err(|error| OpenError::unusable(&tenants, error))
 }
 
 /// Removes a tenant's file with what SQLite and a replicator keep beside it.
@@ -172,12 +183,8 @@ impl DataDir {
     /// Opens an existing data directory.
     pub fn open(path: &Path) -> Result<DataDir, OpenError> {
         require_owner(path, false)?;
-        let registry = registry_database(path);
-        match registry.path().try_exists() {
-            Ok(true) => DataDir::enter(path, false),
-            Ok(false) => Err(OpenError::Missing(registry.path().to_owned())),
-            Err(error) => Err(registry.unusable(error)),
-        }
+        registry_database(path).require_file()?;
+        DataDir::enter(path, false)
     }
 
     /// Opens it for the server: waits until no command uses it, recovers every WAL, and migrates
@@ -186,7 +193,7 @@ impl DataDir {
         require_owner(path, false)?;
         let data_dir = DataDir::enter(path, true)?;
         migrate(&registry_database(path))?;
-        for id in tenant_file_ids(path).map_err(|error| OpenError::unusable(path, error))? {
+        for id in tenant_file_ids(path)? {
             if let Err(error) = migrate(&tenant_database(path, id)) {
                 tracing::error!(tenant = %id, %error, "the tenant is unavailable");
             }
@@ -196,8 +203,9 @@ impl DataDir {
 
     /// Takes the lock of the one server. Nothing is open yet.
     pub fn lock_to_serve(path: &Path) -> Result<DataDir, OpenError> {
-        let failed = |error| OpenError::unusable(path, error);
-        let lock = files::open_directory(&tenants_dir(path)).map_err(failed)?;
+        let tenants = tenants_dir(path);
+        let failed = |error| OpenError::unusable(&tenants, error);
+        let lock = files::open_directory(&tenants).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => Ok(DataDir { path: path.to_owned(), locks: vec![lock] }),
             Err(TryLockError::WouldBlock) => {
@@ -227,7 +235,8 @@ impl DataDir {
 
     fn enter(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
         let failed = |error| OpenError::unusable(path, error);
-        files::refuse_link(&tenants_dir(path)).map_err(failed)?;
+        let tenants = tenants_dir(path);
+        files::refuse_link(&tenants).map_err(|error| OpenError::unusable(&tenants, error))?;
         let directory = File::open(path).map_err(failed)?;
         match directory.try_lock() {
             Ok(()) => recover(path)?,
@@ -256,8 +265,7 @@ fn migrate(database: &Database) -> Result<(), OpenError> {
 /// refused.
 fn recover(data_dir: &Path) -> Result<(), OpenError> {
     database::recover(&registry_database(data_dir))?;
-    let ids = tenant_file_ids(data_dir).map_err(|error| OpenError::unusable(data_dir, error))?;
-    for id in ids {
+    for id in tenant_file_ids(data_dir)? {
         if let Err(error) = database::recover(&tenant_database(data_dir, id)) {
             tracing::error!(tenant = %id, %error, "the tenant's WAL cannot be recovered");
         }

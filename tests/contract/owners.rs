@@ -78,7 +78,7 @@ fn a_command_of_another_user_changes_nothing_and_names_the_owner() {
         let before = tree(data_dir.home());
         for arguments in commands {
             let output = run_as(&data_dir, user, arguments).fails_saying(owner);
-            let advice = format!("; run: sudo -u {sudo} ");
+            let advice = format!("; run: {sudo} ");
             let (_, command) = output.stderr.split_once(&advice).expect(&output.stderr);
             assert!(command.contains(arguments[0]), "{command}");
             assert_eq!(arguments.contains(&"x y"), command.contains("'x y'"), "{command}");
@@ -87,12 +87,30 @@ fn a_command_of_another_user_changes_nothing_and_names_the_owner() {
     };
     fs::set_permissions(data_dir.home(), Permissions::from_mode(0o755)).unwrap();
     // The other user may not even look into the directory.
-    assert_refused(STRANGER, "belongs to root", "root");
+    assert_refused(STRANGER, "belongs to root", "sudo");
     let own = data_dir.registry_file();
-    for (user, name, sudo) in [(65_534, "nobody", "nobody"), (STRANGER, "64999", "'#64999'")] {
+    for (user, name, sudo) in
+        [(65_534, "nobody", "sudo -u nobody"), (STRANGER, "64999", "sudo -u '#64999'")]
+    {
         chown(&own, Some(user), Some(user)).unwrap();
         assert_refused(0, &format!("belongs to {name}"), sudo);
     }
+}
+
+/// `cp` as root has put a registry into the directory of the service. A command run by root would
+/// add more files that the service cannot open.
+#[test]
+fn a_registry_of_root_in_a_directory_of_the_service_is_given_back() {
+    let (data_dir, _) = with_backup();
+    if !is_root(data_dir.home()) {
+        return;
+    }
+    fs::set_permissions(data_dir.home(), Permissions::from_mode(0o755)).unwrap();
+    chown(data_dir.data(), Some(STRANGER), Some(STRANGER)).unwrap();
+    let advice =
+        format!("runs the service, run: sudo chown -R {STRANGER}: {}", data_dir.data().display());
+    let output = run_as(&data_dir, STRANGER, &["tenant", "list"]).fails_saying(&advice);
+    assert!(output.stderr.contains("belongs to root, and its directory to 64999"), "{output:?}");
 }
 
 #[test]
@@ -129,7 +147,8 @@ fn directories_that_are_emptied_are_no_links_and_belong_to_the_user() {
     ];
     for (staging, arguments) in commands {
         symlink(&victim, &staging).unwrap();
-        data_dir.cli(arguments).fails_saying(staging.to_str().unwrap());
+        let output = data_dir.cli(arguments).fails_saying(staging.to_str().unwrap());
+        assert!(output.stderr.contains("is a symbolic link"), "{output:?}");
         fs::remove_file(&staging).unwrap();
         if is_root(data_dir.home()) {
             fs::create_dir(&staging).unwrap();
@@ -173,6 +192,8 @@ fn a_link_in_place_of_a_database_or_a_directory_is_refused() {
     with_link("tenants", &other.data().join("tenants"), &all);
     with_link("tenants", &other.data().join("tenants"), &[&["tenant", "delete", "acme", "--yes"]]);
     with_link("registry.db", &other.registry_file(), &[&["tenant", "list"], &["serve"]]);
+    let wal = other.data().join("registry.db-wal");
+    with_link("registry.db-wal", &wal, &[&["tenant", "list"], &["serve"]]);
     assert_eq!(tree(&other.data()), before);
     data_dir.cli(&["check"]).done();
 }

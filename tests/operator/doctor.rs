@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenantdesk::clock::Timestamp;
 
-use crate::support::server::{DataDir, Output};
+use crate::support::server::{DataDir, Output, run};
 use crate::support::{ALL, TestServer, database};
 
 /// The state of one check.
@@ -104,6 +105,45 @@ fn access_by_others_is_a_warning_or_a_fault() {
 }
 
 #[test]
+fn a_file_that_its_owner_cannot_use_is_a_fault() {
+    let data_dir = with_tenants();
+    let set_mode = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let (file, tenants) = (data_dir.data().join("tenants/1.db"), data_dir.data().join("tenants"));
+    for (path, usual, modes) in [(&file, 0o600, [0o400, 0o000]), (&tenants, 0o700, [0o500, 0o000])]
+    {
+        for mode in modes {
+            set_mode(path, mode);
+            let output = data_dir.cli(&["--json", "doctor"]).ends_with(1);
+            set_mode(path, usual);
+            assert_eq!(state(&output, "permissions"), "fault");
+            let expected = format!("{} is closed to its owner (mode {mode:o})", path.display());
+            assert!(output.stdout.contains(&expected), "{output:?}");
+        }
+    }
+    // A user who is not root cannot read the directory. The table is complete all the same.
+    let mut command = data_dir.command();
+    if chown(data_dir.data(), Some(64_999), None).is_err() {
+        return;
+    }
+    for entry in fs::read_dir(data_dir.data()).unwrap().chain(fs::read_dir(&tenants).unwrap()) {
+        chown(entry.unwrap().path(), Some(64_999), None).unwrap();
+    }
+    fs::set_permissions(data_dir.home(), fs::Permissions::from_mode(0o755)).unwrap();
+    set_mode(&tenants, 0o000);
+    command
+        .uid(64_999)
+        .gid(64_999)
+        .arg("--data-dir")
+        .arg(data_dir.data())
+        .args(["--json", "doctor"]);
+    let output = run(command, "").ends_with(1);
+    assert_eq!(["permissions", "databases"].map(|check| state(&output, check)), ["fault"; 2]);
+    assert!(!output.stdout.contains("os error"), "{output:?}");
+}
+
+#[test]
 fn a_finding_says_effect_and_cure() {
     let data_dir = with_tenants();
     let file = data_dir.data().join("tenants/2.db");
@@ -134,6 +174,9 @@ fn a_missing_old_or_incomplete_backup_is_a_fault() {
         fs::write(directory.join("manifest.json"), manifest.to_string()).unwrap();
     };
     let now = tenantdesk::clock::Clock::system().now().timestamp();
+    fs::write(directory.join("manifest.json"), "{\"format\": 1").unwrap();
+    let output = doctor().ends_with(1);
+    assert!(output.stdout.contains("manifest.json: it is damaged; use another"), "{output:?}");
     write(now, json!([]));
     assert_eq!(state(&doctor().done(), "backup"), "ok");
     write(now, json!([{"id": 1, "name": "torn", "reason": "it is damaged"}]));

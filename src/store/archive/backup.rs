@@ -209,7 +209,7 @@ pub(super) fn sync(path: &Path) -> Result<(), ArchiveError> {
 ///
 /// # Errors
 ///
-/// [`ArchiveError::File`] if a manifest cannot be read. Otherwise an older backup could be taken
+/// A manifest cannot be read. Otherwise an older backup could be taken
 /// for the newest.
 pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, ArchiveError> {
     let mut found = Vec::new();
@@ -217,7 +217,7 @@ pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, ArchiveError> {
         let path = directory.join(manifest::NAME);
         // A directory without a manifest is no backup.
         if fs::symlink_metadata(&path).is_ok() {
-            let manifest = Manifest::read(&directory).map_err(at(&path))?;
+            let manifest = Manifest::read(&directory)?;
             found.push((directory, manifest));
         }
     }

@@ -14,7 +14,7 @@ use crate::model::{ALL, Resource, Scope, TenantId};
 use crate::password;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 use crate::store::data_dir::{
-    DataDir, TENANT, registry_database, tenant_database, tenant_file_ids, tenants_dir,
+    DataDir, TENANT, registry_database, tenant_database, tenant_file_ids,
 };
 use crate::store::database::{self, Database, Role, Schema};
 use crate::store::error::OpenError;
@@ -58,8 +58,7 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     let _in_use = DataDir::open(data_dir)?;
     // Files are listed first: the row of a tenant that is created meanwhile is committed when the
     // rows are read.
-    let files = tenant_file_ids(data_dir)
-        .map_err(|error| OpenError::unusable(&tenants_dir(data_dir), error))?;
+    let files = tenant_file_ids(data_dir)?;
     let registry = registry_database(data_dir);
     let rows = registry.open(Role::Bulk).ok().and_then(|registry| tenants(&registry).ok());
     let known: Option<BTreeSet<TenantId>> =

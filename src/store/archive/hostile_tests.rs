@@ -273,7 +273,7 @@ fn what_is_no_regular_file_is_refused() {
     };
     for file in [ONE, REGISTRY] {
         assert_refused("it is not a regular file", |directory| fifo(&directory.join(file)));
-        assert_refused("it is not a regular file", |directory| {
+        assert_refused("it is a symbolic link, and links are refused", |directory| {
             let path = directory.join(file);
             let elsewhere = directory.join("elsewhere");
             fs::rename(&path, &elsewhere).unwrap();
@@ -285,7 +285,7 @@ fn what_is_no_regular_file_is_refused() {
         });
     }
     assert_refused("it is not a regular file", |directory| fifo(&directory.join(manifest::NAME)));
-    assert_refused("is a symbolic link", |directory| {
+    assert_refused("tenants: it is a symbolic link, and links are refused", |directory| {
         let elsewhere = directory.join("elsewhere");
         fs::rename(directory.join("tenants"), &elsewhere).unwrap();
         symlink(&elsewhere, directory.join("tenants")).unwrap();

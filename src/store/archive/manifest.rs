@@ -1,17 +1,18 @@
 //! The manifest of a backup, `manifest.json`: its tenants, and the length and SHA-256 of its files.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::{ArchiveError, at, refused};
 use crate::clock::Timestamp;
+use crate::files;
 use crate::model::TenantId;
 use crate::store::registry::check_tenant_name;
 
@@ -82,26 +83,24 @@ pub struct SavedFile {
 }
 
 impl Manifest {
-    /// Reads the manifest of the backup in `directory`.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidData` if it is of a newer format, or not as this program writes manifests.
-    pub fn read(directory: &Path) -> io::Result<Manifest> {
-        let invalid = |cause: String| io::Error::new(io::ErrorKind::InvalidData, cause);
-        let mut text = String::new();
-        let file = open_regular(&directory.join(NAME))?;
-        file.take(MAX_LENGTH).read_to_string(&mut text)?;
-        let mut manifest: Manifest =
-            serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+    /// Reads the manifest of the backup in `directory`. A manifest that this program cannot have
+    /// written is refused.
+    pub fn read(directory: &Path) -> Result<Manifest, ArchiveError> {
+        let path = directory.join(NAME);
+        let file = open_regular(&path).map_err(at(&path))?;
+        let mut text = Vec::new();
+        file.take(MAX_LENGTH).read_to_end(&mut text).map_err(at(&path))?;
+        let Ok(mut manifest) = serde_json::from_slice::<Manifest>(&text) else {
+            let cause = "it is damaged; use another backup, and move this one away";
+            return Err(refused(&path, cause));
+        };
         if manifest.format > FORMAT {
-            let format = manifest.format;
-            let what = format!("it was written by a newer version of tenantdesk (format {format})");
-            return Err(invalid(what));
+            let cause = "it was written by a newer version of tenantdesk; use that version";
+            return Err(refused(&path, cause));
         }
         let is_strange = |(_, name): &(TenantId, &str)| check_tenant_name(name).is_err();
         if let Some((_, name)) = manifest.tenant_ids().into_iter().find(is_strange) {
-            return Err(invalid(format!("{name:?} is no name of a tenant")));
+            return Err(refused(&path, &format!("{name:?} is no name of a tenant")));
         }
         for tenant in &mut manifest.left_out {
             tenant.reason = tenant.reason.replace(char::is_control, " ");
@@ -150,14 +149,13 @@ pub(super) fn digest(mut source: impl Read, mut target: impl Write) -> io::Resul
     Ok((bytes, sum))
 }
 
-/// Opens a file that may be anything: a FIFO would block, a symbolic link leads elsewhere.
+/// Opens a file that may be anything. A symbolic link is refused, because it leads elsewhere. So is
+/// a FIFO, which would block; the flags are for a FIFO that takes the place of the file meanwhile.
 pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    files::refuse_link(path)?;
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let irregular = || io::Error::other("it is not a regular file");
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::LOOP | Errno::NXIO) => irregular(),
-        _ => error,
-    })?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
 }

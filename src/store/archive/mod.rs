@@ -30,13 +30,14 @@ use super::data_dir::tenants_dir;
 use super::error::{DatabaseError, OpenError};
 use super::registry::RegistryError;
 use crate::files;
+use crate::words::without_error_numbers;
 
 /// Why a backup or a restore failed. The texts are for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// An operation on a file or directory failed.
     #[error("{}: {cause}", .path.display())]
-    File { path: PathBuf, cause: io::Error },
+    File { path: PathBuf, cause: String },
     /// The registry, or the one tenant that was asked for, cannot be backed up.
     #[error("{what}: {cause}; no backup was made")]
     Unreadable { what: String, cause: String },
@@ -49,8 +50,8 @@ pub enum ArchiveError {
     #[error("{} holds no backup {wanted}", .path.display())]
     NoBackup { path: PathBuf, wanted: String },
     /// A file of the backup is damaged, or is not as the program makes it.
-    #[error("the backup is refused: {} {what}", .path.display())]
-    Refused { path: PathBuf, what: String },
+    #[error("the backup is refused: {}: {cause}", .path.display())]
+    Refused { path: PathBuf, cause: String },
     #[error("the tenant {0} would be overwritten; say --force if that is meant")]
     WouldOverwrite(String),
     #[error("{} is not empty; move it away, or restore one tenant by its name", .0.display())]
@@ -67,7 +68,13 @@ pub enum ArchiveError {
 /// Adds `path` to an error of the file system.
 fn at(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
     let path = path.to_owned();
-    |cause| ArchiveError::File { path, cause }
+    |error| ArchiveError::File { path, cause: without_error_numbers(&error.to_string()) }
+}
+
+/// Refuses the file of a backup at `path`. `cause` may quote the file.
+fn refused(path: &Path, cause: &str) -> ArchiveError {
+    let cause = without_error_numbers(cause).replace(char::is_control, " ");
+    ArchiveError::Refused { path: path.to_owned(), cause }
 }
 
 /// The directory in which a backup or a restore prepares its files. It lies where the files belong,

@@ -109,7 +109,7 @@ fn locate(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
     let path = dir.join(manifest::NAME);
     // Whatever the name leads to: it is not a directory of backups.
     if fs::symlink_metadata(&path).is_ok() {
-        let manifest = Manifest::read(dir).map_err(at(&path))?;
+        let manifest = Manifest::read(dir)?;
         return Ok(Source { directory: dir.to_owned(), manifest });
     }
     let fits = |manifest: &Manifest| match tenant {

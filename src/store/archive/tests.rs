@@ -611,6 +611,8 @@ fn a_backup_is_verified_before_anything_changes() {
     expect("SHA-256");
     fs::write(&saved, &intact[..4096]).unwrap();
     expect("SHA-256");
+    fs::write(&saved, [intact.as_slice(), b"appended"].concat()).unwrap();
+    expect("its length or SHA-256 is not that of the manifest");
     fs::remove_file(&saved).unwrap();
     expect("cannot be read");
     fs::write(&saved, &intact).unwrap();
@@ -623,7 +625,7 @@ fn a_backup_is_verified_before_anything_changes() {
     fs::write(&path, manifest.replace("\"format\": 1", "\"format\": 2")).unwrap();
     expect("newer version");
     fs::write(&path, "{").unwrap();
-    expect("manifest.json");
+    expect("manifest.json: it is damaged");
     fs::write(&path, manifest).unwrap();
     let none = fixture.restore(Some("two"), true).unwrap_err().to_string();
     assert!(none.contains("no backup of the tenant two"), "{none}");

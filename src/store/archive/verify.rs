@@ -13,9 +13,9 @@ use rusqlite::Connection;
 
 use super::check::Extent;
 use super::manifest::{Manifest, digest, open_regular};
-use super::{ArchiveError, at, check};
+use super::{ArchiveError, at, check, refused};
 use crate::files;
-use crate::store::data_dir::registry_database;
+use crate::store::data_dir::{registry_database, tenants_dir};
 use crate::store::database::{self, Database, Schema, replica};
 
 /// The backup that is restored.
@@ -27,13 +27,15 @@ pub(super) struct Source {
 impl Source {
     /// Copies the registry, without sessions, to the directory `staging`.
     pub(super) fn copy_registry(&self, staging: &Path) -> Result<Connection, ArchiveError> {
+        let directory = tenants_dir(&self.directory);
+        files::refuse_link(&directory).map_err(|error| refused(&directory, &error.to_string()))?;
         let registry = registry_database(staging);
         let connection = self.copy(&registry, staging)?;
         let tenants = check::tenants(&connection)?;
         let ids = tenants.iter().map(|tenant| (tenant.id, tenant.name.as_str()));
         if !ids.eq(self.manifest.tenant_ids()) {
             let path = self.directory.join(registry.name_in(staging));
-            return Err(refused(&path, "does not have the tenants of the manifest"));
+            return Err(refused(&path, "it does not have the tenants of the manifest"));
         }
         connection.execute("DELETE FROM sessions", [])?;
         Ok(connection)
@@ -44,21 +46,20 @@ impl Source {
     pub(super) fn copy(&self, copy: &Database, staging: &Path) -> Result<Connection, ArchiveError> {
         let name = copy.name_in(staging);
         let (from, to, schema) = (self.directory.join(&name), copy.path(), copy.schema);
-        let refuse = |what: &str| refused(&from, what);
-        let unusable = |error: &dyn Display| refuse(&format!("cannot be used ({error})"));
-        let saved = self.manifest.file(&name).ok_or_else(|| refuse("is not in the manifest"))?;
-        if let Some(directory) = from.parent().filter(|parent| *parent != self.directory) {
-            files::refuse_link(directory).map_err(|error| refuse(&error.to_string()))?;
-        }
+        let refuse = |cause: &str| refused(&from, cause);
+        let unusable = |error: &dyn Display| refuse(&format!("it cannot be used: {error}"));
+        let saved = self.manifest.file(&name).ok_or_else(|| refuse("it is not in the manifest"))?;
         let source =
-            open_regular(&from).map_err(|error| refuse(&format!("cannot be read ({error})")))?;
+            open_regular(&from).map_err(|error| refuse(&format!("it cannot be read: {error}")))?;
         let target = files::create_private(to).map_err(at(to))?;
-        let (_, sum) = digest(source.take(saved.bytes), target).map_err(at(to))?;
-        if sum != saved.sha256 {
-            return Err(refuse("is not what the manifest's SHA-256 says"));
+        // One byte more is read, to find out whether the file is longer.
+        let source = source.take(saved.bytes.saturating_add(1));
+        let found = digest(source, target).map_err(at(to))?;
+        if found != (saved.bytes, saved.sha256.clone()) {
+            return Err(refuse("its length or SHA-256 is not that of the manifest"));
         }
         let refuse_first = |problems: Vec<String>| match problems.first() {
-            Some(what) => Err(refuse(&format!("is not as tenantdesk makes it: {what}"))),
+            Some(what) => Err(refuse(&format!("it is not as tenantdesk makes it: {what}"))),
             None => Ok(()),
         };
         refuse_first(unsafe_to_migrate(to, schema).map_err(|error| unusable(&error))?)?;
@@ -68,12 +69,6 @@ impl Source {
         replica::forget(&connection)?;
         Ok(connection)
     }
-}
-
-/// Refuses the file of the backup at `path`. `what` may quote it.
-fn refused(path: &Path, what: &str) -> ArchiveError {
-    let what = what.replace(char::is_control, " ");
-    ArchiveError::Refused { path: path.to_owned(), what }
 }
 
 fn open_staged(path: &Path) -> rusqlite::Result<Connection> {

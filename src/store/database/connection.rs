@@ -1,7 +1,5 @@
 //! The only place that opens SQLite connections and sets their pragmas.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -16,6 +14,7 @@ use rusqlite::{Connection, OpenFlags};
 use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::{Database, Role, wal};
+use crate::files;
 use crate::store::error::OpenError;
 
 /// How long a connection waits for a lock that another one holds (contract section 6).
@@ -69,15 +68,16 @@ impl Database {
         Ok(connection)
     }
 
-    /// Refuses a file that is missing, and a symbolic link, which may lead out of the directory.
-    pub(super) fn require_file(&self) -> Result<(), OpenError> {
-        match fs::symlink_metadata(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(OpenError::Missing(self.path.clone()))
-            }
+    /// Refuses a database that is missing. Refuses a symbolic link in place of one of its files,
+    /// because the link may lead out of the directory.
+    pub(crate) fn require_file(&self) -> Result<(), OpenError> {
+        for file in self.files() {
+            files::refuse_link(&file).map_err(|error| OpenError::unusable(&file, error))?;
+        }
+        match self.path.try_exists() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(OpenError::Missing(self.path.clone())),
             Err(error) => Err(self.unusable(error)),
-            Ok(found) if found.is_symlink() => Err(self.unusable("it is a symbolic link")),
-            Ok(_) => Ok(()),
         }
     }
 

@@ -116,6 +116,7 @@ pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
 /// any. SQLite has no lock on a WAL, so it may be opened as a plain file. A symbolic link is not
 /// followed.
 fn write_again(path: &Path) -> io::Result<bool> {
+    files::refuse_link(path)?;
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

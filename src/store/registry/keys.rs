@@ -8,8 +8,7 @@ use jiff::Span;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
 use super::events::Action;
-use super::tenants::{Inactive, inactive};
-use super::{Administration, Registry, RegistryError, Result};
+use super::{Administration, Inactive, Registry, RegistryError, Result, inactive};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, Scopes, TenantId};
 use crate::secret::{self, PREFIX_LENGTH};

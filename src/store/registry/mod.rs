@@ -21,7 +21,7 @@ pub use keys::{
     KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
 };
 pub(in crate::store) use tenants::TENANT_COLUMNS;
-pub use tenants::{Inactive, SESSION_SECONDS, TenantRow, check_tenant_name};
+pub use tenants::{SESSION_SECONDS, TenantRow, check_tenant_name};
 
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};
@@ -77,6 +77,24 @@ pub enum RegistryError {
 }
 
 pub(in crate::store) type Result<T, E = RegistryError> = std::result::Result<T, E>;
+
+/// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract
+/// section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inactive {
+    /// The operator suspended the tenant.
+    Suspended,
+    /// The last day of the trial is past.
+    TrialOver,
+}
+
+/// A trial ends with its last day in UTC. Dates in this format have the order of their texts.
+fn inactive(suspended: bool, trial_until: Option<&str>, now: Moment) -> Option<Inactive> {
+    if suspended {
+        return Some(Inactive::Suspended);
+    }
+    trial_until.is_some_and(|last_day| *last_day < *now.date()).then_some(Inactive::TrialOver)
+}
 
 /// What one actor changes in the keys and the password of one tenant. Each change commits with its
 /// event.

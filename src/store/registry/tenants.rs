@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, para
 
 use super::events::{Action, Admin};
 use super::keys::NewKey;
-use super::{Administration, Registry, RegistryError, Result};
+use super::{Administration, Inactive, Registry, RegistryError, Result, inactive};
 use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
@@ -64,28 +64,6 @@ impl TenantRow {
 pub(in crate::store) const TENANT_COLUMNS: &str = "
     tenants.id, tenants.name, tenants.suspended, tenants.trial_until, tenants.created_at,
     tenants.password_hash";
-
-/// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract
-/// section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inactive {
-    /// The operator suspended the tenant.
-    Suspended,
-    /// The last day of the trial is past.
-    TrialOver,
-}
-
-/// A trial ends with its last day in UTC. Dates in this format have the order of their texts.
-pub(super) fn inactive(
-    suspended: bool,
-    trial_until: Option<&str>,
-    now: Moment,
-) -> Option<Inactive> {
-    if suspended {
-        return Some(Inactive::Suspended);
-    }
-    trial_until.is_some_and(|last_day| *last_day < *now.date()).then_some(Inactive::TrialOver)
-}
 
 /// Checks a tenant's name: `[a-z0-9][a-z0-9-]{0,62}`.
 pub fn check_tenant_name(name: &str) -> Result<(), &'static str> {
