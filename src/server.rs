@@ -25,8 +25,8 @@ impl BoundServer {
     }
 
     /// Starts the server with the application's clock and metrics. Requests are served when this
-    /// returns. `on_beat` is called every few seconds while they are.
-    pub fn start(self, app: Arc<App>, on_beat: fn()) -> Result<Edge, EdgeError> {
+    /// returns. `on_probe` is called every few seconds while they are.
+    pub fn start(self, app: Arc<App>, on_probe: fn()) -> Result<Edge, EdgeError> {
         allocator::return_memory_when_idle();
         let BoundServer { config, listeners, tls } = self;
         let (clock, metrics) = (app.clock.clone(), Arc::clone(&app.metrics));
@@ -38,7 +38,7 @@ impl BoundServer {
             pool: Arc::new(pool.map_err(EdgeError::Start)?),
             max_body: routes::max_body,
             tls,
-            on_beat,
+            on_probe,
             clock,
             metrics,
         };

@@ -11,13 +11,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::select;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::connection;
 use super::limits::{
-    ACCEPT_PAUSE, BACKLOG, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT, address_connections,
-    max_connections, over_limit_connections,
+    ACCEPT_PAUSE, BACKLOG, SEND_BUFFER, STOP_TIMEOUT, SWEEP_PERIOD, USER_TIMEOUT,
+    address_connections, max_connections, over_limit_connections,
 };
 use super::parts::Stopper;
 use super::service::EdgeContext;
@@ -72,9 +72,14 @@ impl Acceptor {
     /// [`STOP_TIMEOUT`].
     pub(super) async fn run(self, listener: TcpListener) {
         let mut stop_requested = pin!(self.stopper.requested());
+        let mut sweep = interval(SWEEP_PERIOD);
         loop {
             let accepted = select! {
                 () = &mut stop_requested => break,
+                _ = sweep.tick() => {
+                    self.open.close_if(ConnectionState::is_overdue);
+                    continue;
+                }
                 accepted = listener.accept() => accepted,
             };
             match accepted {
@@ -86,6 +91,8 @@ impl Acceptor {
             }
         }
         drop(listener);
+        // Other connections finish their request, but this request has not arrived yet.
+        self.open.close_if(ConnectionState::is_in_head);
         self.tasks.close();
         if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
             let open = self.tasks.len();
@@ -126,6 +133,13 @@ impl OpenConnections {
     /// The connections of the address of `peer`.
     fn count_of(&self, peer: IpAddr) -> usize {
         self.0.lock().get(&address_of(peer)).map_or(0, Vec::len)
+    }
+
+    /// Closes the connections for which `condition` is true.
+    fn close_if(&self, condition: impl Fn(&ConnectionState) -> bool) {
+        let by_address = self.0.lock();
+        let states = by_address.values().flatten();
+        states.filter(|state| condition(state)).for_each(|state| state.abort());
     }
 
     /// Closes the connection of `peer` that has been idle for the longest time. Returns whether

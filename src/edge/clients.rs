@@ -1,9 +1,9 @@
-//! The clients: their addresses, and what one address may hold.
+//! The addresses of clients, and the limits of one address.
 //!
-//! The address is the peer's, or the one that a trusted proxy reports. One address holds at most a
-//! quarter of the connections, of the requests under way and of the memory for their bodies
-//! (contract section 6). Loopback and trusted proxies are exempt, because many clients share their
-//! addresses.
+//! The address of a client is the peer's address, or the address that a trusted proxy reports. One
+//! address has at most a quarter of the connections, of the requests under way and of the memory
+//! for their bodies (contract section 6). Loopback and trusted proxies are exempt, because many
+//! clients share their addresses.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,8 +23,8 @@ pub(super) struct Client {
     pub(super) secure: bool,
 }
 
-/// The networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed: loopback, and those
-/// of `--trusted-proxy`.
+/// Loopback and the networks of `--trusted-proxy`. The service believes their `X-Forwarded-For` and
+/// `X-Forwarded-Proto`.
 #[derive(Clone, Debug)]
 pub(super) struct TrustedNetworks(Arc<[IpNet]>);
 
@@ -85,65 +85,71 @@ fn parse_hop(text: &str) -> Option<IpAddr> {
     address.map(|address| address.to_canonical())
 }
 
-/// A limited resource, and how much of it each address holds.
+/// A limited resource: the requests under way, or the memory of their bodies. One address can take
+/// only a part of it.
+///
+/// Example: bodies have 96 MiB together, and one address has 24 MiB. A client sends 30 batches of
+/// 1 MiB at the same time. The 25th batch gets `overloaded`, and 72 MiB remain for other addresses.
+/// Without the part of an address, one client could take all 96 MiB, and every other client would
+/// get `overloaded`.
 #[derive(Debug)]
-pub(super) struct Shares {
+pub(super) struct Budget {
     limit: usize,
-    /// What one address may hold, unless it is exempt.
+    /// The limit of one address, unless it is exempt.
     address_limit: usize,
     exempt: TrustedNetworks,
-    held: Mutex<Held>,
+    reserved: Mutex<Reserved>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Reserved {
     total: usize,
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// What one request holds. Dropping it gives it back.
+/// The part of a budget that one request has reserved. Dropping it gives the part back.
 #[derive(Debug)]
-pub(super) struct Share {
-    shares: Arc<Shares>,
+pub(super) struct Reservation {
+    budget: Arc<Budget>,
     address: IpAddr,
     is_exempt: bool,
     amount: usize,
 }
 
-impl Shares {
-    pub(super) fn new(limit: usize, address_limit: usize, exempt: TrustedNetworks) -> Arc<Shares> {
-        Arc::new(Shares { limit, address_limit, exempt, held: Mutex::default() })
+impl Budget {
+    pub(super) fn new(limit: usize, address_limit: usize, exempt: TrustedNetworks) -> Arc<Budget> {
+        Arc::new(Budget { limit, address_limit, exempt, reserved: Mutex::default() })
     }
 
-    /// A share of nothing, which can grow.
-    pub(super) fn of(self: &Arc<Shares>, client: IpAddr) -> Share {
+    /// A reservation of nothing, which can grow.
+    pub(super) fn reservation(self: &Arc<Budget>, client: IpAddr) -> Reservation {
         let is_exempt = self.exempt.contains(client);
-        Share { shares: Arc::clone(self), address: address_of(client), is_exempt, amount: 0 }
+        Reservation { budget: Arc::clone(self), address: address_of(client), is_exempt, amount: 0 }
     }
 }
 
-impl Share {
-    /// Takes `amount` more, and returns whether this is within the limits. A caller that gets
-    /// `false` refuses the request and drops the share.
+impl Reservation {
+    /// Reserves `amount` more, and returns whether the limits allow it. If not, the caller refuses
+    /// the request and drops the reservation.
     pub(super) fn grow(&mut self, amount: usize) -> bool {
-        let Shares { limit, address_limit, held, .. } = &*self.shares;
-        let mut held = held.lock();
+        let Budget { limit, address_limit, reserved, .. } = &*self.budget;
+        let mut reserved = reserved.lock();
         self.amount += amount;
-        held.total += amount;
-        let own = held.by_address.entry(self.address).or_default();
+        reserved.total += amount;
+        let own = reserved.by_address.entry(self.address).or_default();
         *own += amount;
-        (self.is_exempt || *own <= *address_limit) && held.total <= *limit
+        (self.is_exempt || *own <= *address_limit) && reserved.total <= *limit
     }
 }
 
-impl Drop for Share {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut held = self.shares.held.lock();
-        held.total -= self.amount;
-        if let Some(own) = held.by_address.get_mut(&self.address) {
+        let mut reserved = self.budget.reserved.lock();
+        reserved.total -= self.amount;
+        if let Some(own) = reserved.by_address.get_mut(&self.address) {
             *own -= self.amount;
             if *own == 0 {
-                held.by_address.remove(&self.address);
+                reserved.by_address.remove(&self.address);
             }
         }
     }
@@ -196,43 +202,43 @@ mod tests {
         assert!(identify("192.0.2.1".parse().unwrap(), true, &HeaderMap::new(), &loopback).secure);
     }
 
-    fn shares(limit: usize) -> Arc<Shares> {
+    fn budget(limit: usize) -> Arc<Budget> {
         let exempt = TrustedNetworks::new(vec!["10.0.0.0/8".parse().unwrap()]);
-        Shares::new(limit, limit / 4, exempt)
+        Budget::new(limit, limit / 4, exempt)
     }
 
-    fn take(shares: &Arc<Shares>, address: &str, amount: usize) -> (Share, bool) {
-        let mut share = shares.of(address.parse().unwrap());
-        let is_fair = share.grow(amount);
-        (share, is_fair)
+    fn take(budget: &Arc<Budget>, address: &str, amount: usize) -> (Reservation, bool) {
+        let mut reservation = budget.reservation(address.parse().unwrap());
+        let is_fair = reservation.grow(amount);
+        (reservation, is_fair)
     }
 
     #[test]
     fn an_address_holds_a_quarter_and_leaves_the_rest() {
-        let shares = shares(40);
-        let (first, is_fair) = take(&shares, "192.0.2.1", 10);
+        let budget = budget(40);
+        let (first, is_fair) = take(&budget, "192.0.2.1", 10);
         assert!(is_fair);
-        assert!(!take(&shares, "192.0.2.1", 1).1);
-        assert!(take(&shares, "192.0.2.2", 10).1);
+        assert!(!take(&budget, "192.0.2.1", 1).1);
+        assert!(take(&budget, "192.0.2.2", 10).1);
         drop(first);
-        assert!(take(&shares, "192.0.2.1", 10).1);
-        assert!(shares.held.lock().by_address.is_empty());
+        assert!(take(&budget, "192.0.2.1", 10).1);
+        assert!(budget.reserved.lock().by_address.is_empty());
     }
 
     #[test]
     fn one_ipv6_network_is_one_address() {
-        let shares = shares(4);
-        let _first = take(&shares, "2001:db8::1", 1);
-        assert!(!take(&shares, "2001:db8::2", 1).1);
-        assert!(take(&shares, "2001:db8:0:1::1", 1).1);
+        let budget = budget(4);
+        let _first = take(&budget, "2001:db8::1", 1);
+        assert!(!take(&budget, "2001:db8::2", 1).1);
+        assert!(take(&budget, "2001:db8:0:1::1", 1).1);
     }
 
     #[test]
     fn loopback_and_trusted_proxies_are_limited_by_the_total_alone() {
-        let shares = shares(4);
-        let _first = take(&shares, "127.0.0.1", 1);
-        let (_second, is_fair) = take(&shares, "10.1.2.3", 3);
+        let budget = budget(4);
+        let _first = take(&budget, "127.0.0.1", 1);
+        let (_second, is_fair) = take(&budget, "10.1.2.3", 3);
         assert!(is_fair);
-        assert!(!take(&shares, "127.0.0.1", 1).1);
+        assert!(!take(&budget, "127.0.0.1", 1).1);
     }
 }

@@ -1,11 +1,10 @@
 //! One client connection, from the TLS handshake to the lingering close.
 
 use std::convert::Infallible;
-use std::future::{Future as _, poll_fn};
+use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -13,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::select;
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::timeout;
 
 use super::limits::{LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD};
 use super::parts::Stopper;
@@ -61,34 +60,27 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     });
     let mut connection = parser(!state.over_limit).serve_connection(TokioIo::new(stream), service);
     let mut stop_requested = pin!(stopper.requested());
-    let mut is_stopping = false;
     let mut aborted = pin!(state.aborted());
-    let mut timer = None;
-    poll_fn(|cx| {
-        if !is_stopping && stop_requested.as_mut().poll(cx).is_ready() {
-            is_stopping = true;
-            Pin::new(&mut connection).graceful_shutdown();
+    let mut is_stopping = false;
+    loop {
+        select! {
+            biased;
+            () = &mut aborted => return,
+            () = &mut stop_requested, if !is_stopping => {
+                is_stopping = true;
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            }
+            _ = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break,
         }
-        if connection.poll_without_shutdown(cx).is_ready() {
-            return Poll::Ready(());
-        }
-        if aborted.as_mut().poll(cx).is_ready()
-            || (is_stopping && state.is_in_head())
-            || has_passed(state.deadline(), &mut timer, cx)
-        {
-            state.set_gone();
-            return Poll::Ready(());
-        }
-        Poll::Pending
-    })
-    .await;
+    }
     if !state.is_gone() {
         linger(connection.into_parts().io.into_inner()).await;
     }
 }
 
-/// hyper with the limits of a connection. It has one timer for idle connections and for slow heads,
-/// so [`serve_http`] has the deadlines. A client that closes its writing side has left.
+/// hyper with the limits of a connection. hyper has one timer for idle connections and for slow
+/// heads, so [`ConnectionState::is_overdue`] has the deadlines. If a client closes its writing side,
+/// hyper treats the client as disconnected.
 fn parser(keep_alive: bool) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.half_close(false)
@@ -97,27 +89,6 @@ fn parser(keep_alive: bool) -> http1::Builder {
         .max_buf_size(MAX_BUFFER)
         .max_header_size(MAX_HEAD);
     http
-}
-
-/// Whether `deadline` has passed. If not, the task is woken when it does. A timer that was set for
-/// an earlier deadline is set anew when it fires: to do so at every request would cost more.
-fn has_passed(
-    deadline: Option<Instant>,
-    timer: &mut Option<Pin<Box<Sleep>>>,
-    cx: &mut Context<'_>,
-) -> bool {
-    let Some(deadline) = deadline else { return false };
-    let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-    if timer.deadline() > deadline {
-        timer.as_mut().reset(deadline);
-    }
-    while timer.as_mut().poll(cx).is_ready() {
-        if Instant::now() >= deadline {
-            return true;
-        }
-        timer.as_mut().reset(deadline);
-    }
-    false
 }
 
 /// Shuts down the writing side and discards what the peer still sends, within limits. A close with

@@ -73,6 +73,10 @@ pub(super) const BACKLOG: i32 = 1024;
 /// The idle, head and write timeout of a connection beyond the limit.
 pub(super) const OVER_LIMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The time between two searches for overdue connections. One search replaces a timer for each
+/// connection. A connection can live longer than its deadline by this time.
+pub(super) const SWEEP_PERIOD: Duration = Duration::from_millis(250);
+
 /// The pause after a failed `accept`, for example if no descriptor is left.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 

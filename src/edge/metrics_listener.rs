@@ -19,8 +19,8 @@ use super::limits::{ACCEPT_PAUSE, MAX_BUFFER, MAX_METRICS_CONNECTIONS, METRICS_T
 use crate::metrics::{self, Metrics};
 
 /// Serves until the runtime ends. A connection carries one request and is limited to
-/// [`METRICS_TIMEOUT`]. Where there are too many, the oldest is closed, so that idle ones hold up
-/// nobody.
+/// [`METRICS_TIMEOUT`]. If there are too many connections, the oldest closes, so that idle
+/// connections hold up nobody.
 pub(super) async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
     let mut open = VecDeque::new();
     loop {

@@ -8,12 +8,12 @@
 //!
 //! | file | responsibility |
 //! |---|---|
-//! | `parts` | what an edge is started with, and its errors |
+//! | `parts` | the parts with which an edge starts, and its errors |
 //! | `accept` | the listener and the limits on connections |
 //! | `connection` | one client connection: TLS, hyper, deadlines, the lingering close |
 //! | `stream` | its socket, and the state that its deadlines depend on |
 //! | `service` | one request, from its parsed head to the response |
-//! | `clients` | the address of a client, and what one address may hold |
+//! | `clients` | the address of a client, and the limits of one address |
 //! | `validate` | the checks on a request head that hyper does not make |
 //! | `response` | the response as hyper sends it |
 //! | `limits` | every limit: times, sizes, counts |
@@ -73,7 +73,7 @@ impl Edge {
             .enable_time()
             .build()
             .map_err(EdgeError::Start)?;
-        runtime.block_on(beat(&parts.pool))?;
+        runtime.block_on(probe(&parts.pool))?;
         let stop = stopper.clone();
         let run = move || {
             let result = runtime.block_on(run(listeners, parts, stop));
@@ -126,25 +126,25 @@ async fn run(listeners: Listeners, parts: EdgeParts, stopper: Stopper) -> Result
         let metrics = Arc::clone(&parts.metrics);
         tokio::spawn(metrics_listener::serve(register(listener)?, metrics));
     }
-    let (pool, on_beat) = (Arc::clone(&parts.pool), parts.on_beat);
+    let (pool, on_probe) = (Arc::clone(&parts.pool), parts.on_probe);
     let acceptor = Acceptor::new(Arc::new(EdgeContext::new(parts)), stopper);
     select! {
         () = acceptor.run(listener) => Ok(()),
-        result = watch(&pool, on_beat) => result,
+        result = watch(&pool, on_probe) => result,
     }
 }
 
-/// Watches whether requests reach the workers. Returns when they do not.
-async fn watch(pool: &WorkerPool, on_beat: fn()) -> Result<(), EdgeError> {
+/// Probes the workers again and again. Returns when no request reaches a worker any more.
+async fn watch(pool: &WorkerPool, on_probe: fn()) -> Result<(), EdgeError> {
     loop {
         sleep(WATCHDOG_PERIOD).await;
-        beat(pool).await?;
-        on_beat();
+        probe(pool).await?;
+        on_probe();
     }
 }
 
 /// Sends one request through tiny_http to a worker.
-async fn beat(pool: &WorkerPool) -> Result<(), EdgeError> {
+async fn probe(pool: &WorkerPool) -> Result<(), EdgeError> {
     match timeout(WATCHDOG_TIMEOUT, pool.watchdog()).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(EdgeError::Unresponsive("its connection has ended")),

@@ -1,4 +1,4 @@
-//! What an edge is started with and stopped by, and the errors that end it.
+//! The parts with which an edge starts, the handle that stops it, and the errors that end it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::config::ConnectionLimits;
 use crate::http::WorkerPool;
 use crate::metrics::Metrics;
 
-/// What an edge is started with.
+/// The parts with which an edge starts.
 pub struct EdgeParts {
     /// Timeouts and the connection limit.
     pub limits: ConnectionLimits,
@@ -28,7 +28,7 @@ pub struct EdgeParts {
     /// The certificate. `None` serves plain HTTP.
     pub tls: Option<Arc<Tls>>,
     /// Called every few seconds while tiny_http and the workers take requests. It does not block.
-    pub on_beat: fn(),
+    pub on_probe: fn(),
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
 }

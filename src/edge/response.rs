@@ -1,4 +1,4 @@
-//! Responses to clients, and the limit on the memory of those that clients have not read yet.
+//! Responses to clients, and the limit on the memory of unread responses.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -78,8 +78,16 @@ impl Drop for ResponseBody {
     }
 }
 
-/// The responses that clients have not read yet. If their memory exceeds its limit, the connections
-/// that have been writing for the longest time are aborted.
+/// The responses that clients have not read yet. Together they take at most [`RESPONSE_BUDGET`].
+///
+/// A worker gives the edge a complete response, and the memory is free again when the client has
+/// read it. If a new response exceeds the budget, the oldest unread response goes, and its
+/// connection closes at once. A client that reads has finished an old response, so the oldest
+/// response most likely belongs to a client that does not read.
+///
+/// Example: 64 clients each ask for a list of 1 MiB and read nothing. The 64 MiB are full. Another
+/// client asks for a list of 1 MiB, and the first of the 64 connections closes. Without the budget,
+/// 10,000 such connections would take 10 GiB within the 10 seconds of the write timeout.
 #[derive(Default)]
 pub(super) struct UnreadResponses(Mutex<Unread>);
 

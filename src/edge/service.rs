@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use super::clients::{self, Client, Share, Shares, TrustedNetworks};
+use super::clients::{self, Budget, Client, Reservation, TrustedNetworks};
 use super::limits::{ADDRESS_BODY_BUDGET, ADDRESS_REQUESTS, BODY_BUDGET};
 use super::parts::EdgeParts;
 use super::response::{self, ResponseBody, UnreadResponses};
@@ -31,8 +31,8 @@ const HEALTH_PATH: &str = "/healthz";
 pub(super) struct EdgeContext {
     pub(super) parts: EdgeParts,
     pub(super) trusted: TrustedNetworks,
-    requests: Arc<Shares>,
-    bodies: Arc<Shares>,
+    requests: Arc<Budget>,
+    bodies: Arc<Budget>,
     unread: Arc<UnreadResponses>,
 }
 
@@ -47,8 +47,8 @@ impl EdgeContext {
     pub(super) fn new(parts: EdgeParts) -> EdgeContext {
         let trusted = TrustedNetworks::new(parts.proxies.clone());
         // The worker pool's queue limits the requests of all addresses together.
-        let requests = Shares::new(usize::MAX, ADDRESS_REQUESTS, trusted.clone());
-        let bodies = Shares::new(BODY_BUDGET, ADDRESS_BODY_BUDGET, trusted.clone());
+        let requests = Budget::new(usize::MAX, ADDRESS_REQUESTS, trusted.clone());
+        let bodies = Budget::new(BODY_BUDGET, ADDRESS_BODY_BUDGET, trusted.clone());
         EdgeContext { parts, trusted, requests, bodies, unread: Arc::default() }
     }
 
@@ -62,9 +62,9 @@ impl EdgeContext {
         let (mut head, body) = request.into_parts();
         let client = clients::identify(peer.address, peer.tls, &head.headers, &self.trusted);
         let has_body = !body.is_end_stream();
-        let mut share = self.requests.of(client.address);
-        let mut memory = self.bodies.of(client.address);
-        let is_over = connection.over_limit || !share.grow(1);
+        let mut place = self.requests.reservation(client.address);
+        let mut memory = self.bodies.reservation(client.address);
+        let is_over = connection.over_limit || !place.grow(1);
         let received = self.receive(&mut head, body, is_over, &mut memory).await;
         // A connection whose request has not been read completely cannot be used again.
         let close = match &received {
@@ -90,15 +90,15 @@ impl EdgeContext {
         response::to_hyper(response, &method, close, peer.tls, &self.unread, &connection)
     }
 
-    /// Validates a head and reads its body into `memory`. Returns the response if the edge
-    /// responds itself: `is_over` refuses the request, unless it is a health check, since the
-    /// process serves whatever the workers do (contract section 6).
+    /// Validates a head and reads its body, which `memory` pays for. An `Err` is the edge's own
+    /// response, without a worker: an error, or the success of a health check. If `is_over`, every
+    /// other request is refused. A health check never waits for a worker (contract section 6).
     async fn receive(
         &self,
         head: &mut Parts,
         body: Incoming,
         is_over: bool,
-        memory: &mut Share,
+        memory: &mut Reservation,
     ) -> Result<Body, crate::http::Response> {
         validate::check(head)?;
         if head.uri.path() == HEALTH_PATH && [Method::GET, Method::HEAD].contains(&head.method) {
@@ -145,7 +145,11 @@ impl Drop for SetOnDrop {
 ///
 /// `malformed_request` if the body ends early or its chunks are malformed, `overloaded` if there is
 /// no memory for it.
-async fn read_body(mut body: Incoming, max: usize, memory: &mut Share) -> Result<Body, ApiError> {
+async fn read_body(
+    mut body: Incoming,
+    max: usize,
+    memory: &mut Reservation,
+) -> Result<Body, ApiError> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > max || (max == 0 && !body.is_end_stream()) {
         return Ok(Body::TooLarge);

@@ -68,15 +68,16 @@ impl ConnectionState {
         Arc::new(ConnectionState { over_limit, limits, progress, abort })
     }
 
-    /// When the connection has to have made progress.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    /// Returns whether the client has made no progress for too long.
+    pub(super) fn is_overdue(&self) -> bool {
         let progress = self.progress.lock();
-        let read = match progress.phase {
+        let read_deadline = match progress.phase {
             Phase::Idle => Some(progress.since + self.limits.idle_timeout),
             Phase::Head => Some(progress.since + self.limits.head_timeout),
             Phase::Busy => None,
         };
-        read.into_iter().chain(progress.write_deadline).min()
+        let now = Instant::now();
+        [read_deadline, progress.write_deadline].into_iter().flatten().any(|end| end <= now)
     }
 
     /// Since when the connection is between requests. `None` if something is left to write, or it

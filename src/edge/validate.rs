@@ -1,8 +1,9 @@
 //! The checks on a request head that hyper does not make.
 //!
-//! hyper itself rejects a malformed head, versions but 1.0 and 1.1, lengths that differ or are not
-//! numbers, and transfer encodings that do not end in `chunked`, with a bare status. It drops a
-//! length next to `chunked` and the fragment of a target, and takes a line that ends with LF alone.
+//! hyper itself rejects a malformed head and versions other than 1.0 and 1.1, with a bare status. It
+//! also rejects lengths that differ or are not numbers, and transfer encodings that do not end in
+//! `chunked`. It drops a length next to `chunked` and the fragment of a target, and takes a line
+//! that ends with LF alone.
 
 use hyper::Uri;
 use hyper::header::{EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
@@ -59,8 +60,8 @@ pub(super) fn check(head: &Parts) -> Result<(), ApiError> {
     }
 }
 
-/// Takes the host of an absolute target for `Host` (RFC 9112 section 3.2.2), and replaces bytes
-/// beyond ASCII by `?`: no header that the service reads may have them.
+/// Takes the host of an absolute target for `Host` (RFC 9112 section 3.2.2). Replaces bytes beyond
+/// ASCII by `?`, because the service reads headers as text.
 pub(super) fn normalize(headers: &mut HeaderMap, uri: &Uri) {
     if let Some(host) = uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
         headers.insert(HOST, host);

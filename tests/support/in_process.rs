@@ -109,7 +109,7 @@ pub(crate) fn serve(handler: Handler, config: Config, clock: Clock) -> Result<Ed
         pool: Arc::new(pool.map_err(EdgeError::Start)?),
         max_body: |_, _| MAX_BODY,
         tls,
-        on_beat: || (),
+        on_probe: || (),
         clock,
         metrics,
     };
