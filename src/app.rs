@@ -17,6 +17,7 @@ use crate::readiness::{self, Readiness};
 use crate::reference::{docs, openapi};
 use crate::store::registry::Registry;
 use crate::store::{DataDir, OpenError, Tenants};
+use crate::words;
 
 /// The store, and everything that responds to requests.
 pub struct App {
@@ -52,7 +53,7 @@ impl App {
         let (probed, measured) = (Arc::downgrade(&registry), Arc::clone(&metrics));
         let probe = move || {
             let registry = probed.upgrade().ok_or("the service has stopped")?;
-            probe(&registry, &measured)
+            probe(&registry, &measured).map_err(|failure| words::without_error_numbers(&failure))
         };
         let readiness = Readiness::start(clock.clone(), probe)
             .map_err(|error| OpenError::unusable(&data_dir, error))?;

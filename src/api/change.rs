@@ -11,8 +11,9 @@ use super::list::names;
 use super::precondition::IfMatch;
 use super::query::{Query, QueryParameter};
 use crate::http::{ApiError, ErrorCode, Method};
-use crate::model::validation::ValueError;
-use crate::model::{Field, FieldError, Json, JsonObject, Kind, RecordId, Resource, Value};
+use crate::model::{
+    Field, FieldCode, FieldError, Json, JsonObject, Kind, RecordId, Resource, Value,
+};
 use crate::store::{Answer, ChangeContext, DeleteOutcome, MutationError, Reading, Record, Writing};
 
 /// The query parameter of POST.
@@ -102,7 +103,7 @@ impl Change {
             match object.get(field.name) {
                 Some(input) if key.is_some() => field.check_update(input),
                 Some(input) => field.check(input),
-                None if required => Err(ValueError::Invalid(vec![field.missing()])),
+                None if required => Err(vec![field.missing()]),
                 None => Ok(field.default_value()),
             }
         });
@@ -282,26 +283,38 @@ fn changed(field: &Field, stored: &Value, change: Value) -> Result<Value, ApiErr
     field.changed(stored, change).map_err(|fault| errors::validation_failed(&[fault]))
 }
 
+/// The most messages about fields in one `bad_request`. Only a body with many custom fields has
+/// more.
+const MAX_MESSAGES: usize = 20;
+
 /// Returns the values, or one error for all fields. A text of the wrong type makes it
 /// `bad_request`, whose message names every field that fails.
 fn all_valid(
-    checked: impl Iterator<Item = Result<Value, ValueError>>,
+    checked: impl Iterator<Item = Result<Value, Vec<FieldError>>>,
 ) -> Result<Vec<Value>, ApiError> {
-    let mut values = Vec::new();
-    let mut faults: Vec<FieldError> = Vec::new();
-    let mut wrong_types: Vec<String> = Vec::new();
+    let (mut values, mut faults) = (Vec::new(), Vec::new());
     for result in checked {
         match result {
             Ok(value) => values.push(value),
-            Err(ValueError::Invalid(errors)) => faults.extend(errors),
-            Err(ValueError::WrongType(message)) => wrong_types.push(message),
+            Err(errors) => faults.extend(errors),
         }
     }
-    if !wrong_types.is_empty() {
-        wrong_types.extend(faults.into_iter().map(|fault| fault.message));
-        return Err(ApiError::bad_request(wrong_types.join(" ")));
+    if faults.is_empty() {
+        return Ok(values);
     }
-    if faults.is_empty() { Ok(values) } else { Err(errors::validation_failed(&faults)) }
+    let (wrong_types, invalid): (Vec<FieldError>, Vec<FieldError>) =
+        faults.into_iter().partition(|fault| fault.code == FieldCode::WrongType);
+    if wrong_types.is_empty() {
+        return Err(errors::validation_failed(&invalid));
+    }
+    let faults = wrong_types.into_iter().chain(invalid);
+    let mut messages: Vec<String> = faults.map(|fault| fault.message).collect();
+    let hidden = messages.len().saturating_sub(MAX_MESSAGES);
+    messages.truncate(MAX_MESSAGES);
+    if hidden > 0 {
+        messages.push(format!("{hidden} more values are not valid."));
+    }
+    Err(ApiError::bad_request(messages.join(" ")))
 }
 
 /// Checks that every referenced record exists. The file contains only records of the tenant.

@@ -170,6 +170,9 @@ pub fn parse(
 ) -> Result<ListQuery, ApiError> {
     let filters = filters(resource);
     let names = parameters(resource).map(|parameter| parameter.name);
+    // Any name may follow `custom.`. The message about `customs.room` suggests `custom.room`.
+    let behind_a_dot = query.names().filter_map(|name| Some(name.split_once('.')?.1));
+    let custom: Vec<String> = behind_a_dot.map(|name| format!("{PREFIX}{name}")).collect();
     // A request with `id` is no list. The name is known here so that the message about a similar
     // one suggests it.
     query.only(
@@ -177,7 +180,7 @@ pub fn parse(
             .into_iter()
             .chain(names)
             .chain(filters.iter().map(|filter| filter.name.as_str()))
-            .chain(query.names_with(PREFIX)),
+            .chain(custom.iter().map(String::as_str)),
     )?;
     let (sort, descending) = parse_sort(resource, query)?;
     let mut list = ListQuery {
@@ -207,7 +210,7 @@ pub fn parse(
 /// The filters by custom fields, in the order of their names.
 fn parse_custom(query: &Query) -> Result<Vec<(String, Value)>, ApiError> {
     let mut filters = Vec::new();
-    for label in query.names_with(PREFIX) {
+    for label in query.names().filter(|name| name.starts_with(PREFIX)) {
         let text = query.get(label).unwrap_or_default();
         let Some(name) = name_in(label) else {
             let label = shorten(label);

@@ -59,10 +59,9 @@ impl Query {
         Ok(query)
     }
 
-    /// The names of parameters that begin with `prefix`, in their order.
-    pub fn names_with(&self, prefix: &'static str) -> impl Iterator<Item = &str> + Clone {
-        let names = self.parameters.iter().map(|parameter| parameter.name.as_str());
-        names.filter(move |name| name.starts_with(prefix))
+    /// The names of the parameters in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.parameters.iter().map(|parameter| parameter.name.as_str())
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {

@@ -19,7 +19,6 @@ use super::{changes, errors, idempotency, operations};
 use crate::clock::{Clock, Timestamp};
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, StatusCode};
 use crate::model::json_object::parse_object;
-use crate::model::validation::ValueError;
 use crate::model::{
     ALL, Access, CUSTOMER, EMPLOYEE, Field, FieldError, HARDWARE, JsonObject, KeysetPosition,
     RecordId, Resource, Scope, Scopes, Value, Version,
@@ -436,13 +435,12 @@ fn fields() -> Messages {
             for (shown, input) in &inputs {
                 let message = match field.check(input) {
                     Ok(_) => continue,
-                    Err(ValueError::Invalid(faults)) => {
+                    Err(faults) => {
                         let text = |fault: &FieldError| {
                             format!("{}: {}", fault.code.as_str(), fault.message)
                         };
                         faults.iter().map(text).collect()
                     }
-                    Err(ValueError::WrongType(message)) => format!("bad_request: {message}"),
                 };
                 messages.push((format!("{} {} {shown}", resource.name, field.name), message));
             }

@@ -2,7 +2,7 @@
 
 use super::field::{Custom, Field, Kind, Value};
 use super::json_object::Json;
-use super::validation::{FieldCode, FieldError, ValueError, check_text, is_empty, shorten};
+use super::validation::{FieldCode, FieldError, check_text, is_empty, shorten};
 
 /// What precedes a name in filters, columns of CSV files and error messages.
 pub const PREFIX: &str = "custom.";
@@ -48,57 +48,59 @@ pub fn parse_text(text: &str) -> Option<Custom> {
 
 impl Field {
     /// Checks the object of a request or a file. An empty value stays as an empty text.
-    pub(super) fn check_custom(&self, input: &Json) -> Result<Value, ValueError> {
+    pub(super) fn check_custom(&self, input: &Json) -> Result<Value, Vec<FieldError>> {
         let Json::Object(members) = input else {
             let message = "The field \"custom\" must be a JSON object of texts.";
-            return Err(ValueError::WrongType(message.to_owned()));
+            return Err(vec![self.fault(FieldCode::WrongType, message.to_owned())]);
         };
-        let (mut custom, mut faults, mut wrong_types) = (Custom::new(), Vec::new(), Vec::new());
+        let sent = members.values().filter(|input| !is_empty(input)).count();
+        let mut faults: Vec<FieldError> = self.too_many(sent).into_iter().collect();
+        let mut custom = Custom::new();
         for (name, input) in members {
             let label = format!("{PREFIX}{name}");
             let checked = match input {
                 _ if !is_name(name) => {
                     let label = shorten(&label);
-                    wrong_types.push(format!("The field {label:?} has no valid name. {NAME_RULE}"));
-                    continue;
+                    let message = format!("The field {label:?} has no valid name. {NAME_RULE}");
+                    Err(self.fault(FieldCode::WrongType, message))
                 }
                 empty if is_empty(empty) => Ok(String::new()),
                 input => check_text(&label, input, 1, MAX_LENGTH),
             };
             match checked {
                 Ok(text) => drop(custom.insert(name.clone(), text)),
-                Err(ValueError::Invalid(errors)) => faults.extend(errors),
-                Err(ValueError::WrongType(message)) => wrong_types.push(message),
+                Err(fault) => faults.push(fault),
             }
         }
-        faults.extend(self.too_many(&custom));
-        if !wrong_types.is_empty() {
-            wrong_types.extend(faults.into_iter().map(|fault| fault.message));
-            return Err(ValueError::WrongType(wrong_types.join(" ")));
-        }
-        if faults.is_empty() { Ok(Value::Custom(custom)) } else { Err(ValueError::Invalid(faults)) }
+        if faults.is_empty() { Ok(Value::Custom(custom)) } else { Err(faults) }
     }
 
     /// The value of the field after `change`. `stored` is the value before, or the default.
     pub fn changed(&self, stored: &Value, change: Value) -> Result<Value, FieldError> {
-        let (Kind::Custom, Value::Custom(change)) = (self.kind, &change) else {
-            let is_removed = self.kind == Kind::Custom;
-            return Ok(if is_removed { self.default_value() } else { change });
-        };
-        let mut custom =
-            if let Value::Custom(stored) = stored { stored.clone() } else { Custom::new() };
-        custom.extend(change.clone());
-        custom.retain(|_, text| !text.is_empty());
-        self.too_many(&custom).map_or(Ok(Value::Custom(custom)), Err)
+        match (self.kind, change) {
+            (Kind::Custom, Value::Custom(change)) => {
+                let mut custom = match stored {
+                    Value::Custom(stored) => stored.clone(),
+                    _ => Custom::new(),
+                };
+                custom.extend(change);
+                custom.retain(|_, text| !text.is_empty());
+                self.too_many(custom.len()).map_or(Ok(Value::Custom(custom)), Err)
+            }
+            // Null removes all of them.
+            (Kind::Custom, _) => Ok(self.default_value()),
+            (_, change) => Ok(change),
+        }
     }
 
-    fn too_many(&self, custom: &Custom) -> Option<FieldError> {
-        let count = custom.values().filter(|text| !text.is_empty()).count();
-        (count > MAX_FIELDS).then(|| FieldError {
-            field: self.name.to_owned(),
-            code: FieldCode::TooLong,
-            message: format!("The record has {count} custom fields; send at most {MAX_FIELDS}."),
-        })
+    fn too_many(&self, count: usize) -> Option<FieldError> {
+        let message =
+            || format!("The record has {count} custom fields; send at most {MAX_FIELDS}.");
+        (count > MAX_FIELDS).then(|| self.fault(FieldCode::TooLong, message()))
+    }
+
+    fn fault(&self, code: FieldCode, message: String) -> FieldError {
+        FieldError { field: self.name.to_owned(), code, message }
     }
 }
 

@@ -18,10 +18,13 @@ pub enum FieldCode {
     TooLong,
     TooShort,
     NotInList,
+    /// The value of a text field has another JSON type or contains U+0000. This is no code of
+    /// `validation_failed`: the whole request is `bad_request`.
+    WrongType,
 }
 
 impl FieldCode {
-    /// Every code with its meaning, for the API reference.
+    /// Every code of `validation_failed` with its meaning, for the API reference.
     pub const ALL: [(FieldCode, &'static str); 8] = [
         (FieldCode::Required, "A required field is empty."),
         (FieldCode::InvalidEmail, "The value is not an e-mail address."),
@@ -43,6 +46,7 @@ impl FieldCode {
             FieldCode::TooLong => "too_long",
             FieldCode::TooShort => "too_short",
             FieldCode::NotInList => "not_in_list",
+            FieldCode::WrongType => "bad_request",
         }
     }
 }
@@ -87,33 +91,27 @@ pub fn shorten(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Why a value is rejected.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ValueError {
-    /// The value violates a rule of the field: an error with a field code. An object of custom
-    /// fields can have several.
-    Invalid(Vec<FieldError>),
-    /// The value of a text field has another JSON type or contains U+0000: an error `bad_request`,
-    /// which has precedence over field codes. The text is its message.
-    WrongType(String),
-}
-
 impl Field {
     /// Validates `input` and returns the value to store.
-    pub fn check(&self, input: &Json) -> Result<Value, ValueError> {
+    ///
+    /// # Errors
+    ///
+    /// One error. An object of custom fields can have several.
+    pub fn check(&self, input: &Json) -> Result<Value, Vec<FieldError>> {
         if is_empty(input) {
-            let is_optional = !self.required;
-            return if is_optional { Ok(self.default_value()) } else { Err(self.empty(input)) };
+            return if self.required { Err(self.empty(input)) } else { Ok(self.default_value()) };
         }
         let (text, number) = (input.as_str(), input.as_number().map(Number::as_str));
         let (code, value) = match self.kind {
             Kind::Text { min, max } => {
-                return check_text(self.name, input, min, max).map(Value::Text);
+                let text = check_text(self.name, input, min, max);
+                return text.map(Value::Text).map_err(|fault| vec![fault]);
             }
             Kind::Custom => return self.check_custom(input),
             Kind::Email => match text.map(|text| text.chars().count()) {
                 Some(length) if length > MAX_EMAIL => {
-                    return Err(self.wrong_length(FieldCode::TooLong, length));
+                    let fault = format!("has the length {length}");
+                    return Err(vec![self.invalid(FieldCode::TooLong, &fault)]);
                 }
                 _ => (FieldCode::InvalidEmail, text.filter(|text| is_email(text)).map(Value::of)),
             },
@@ -136,13 +134,12 @@ impl Field {
                 (FieldCode::NotInList, known.map(Value::of))
             }
         };
-        let fault = || self.invalid(code, &format!("was {}", describe(input)));
-        value.ok_or_else(|| ValueError::Invalid(vec![fault()]))
+        value.ok_or_else(|| vec![self.invalid(code, &format!("was {}", describe(input)))])
     }
 
     /// Validates `input` for a record that exists: an empty value does not reset a field to its
     /// default by accident. Null for `custom` removes all custom fields.
-    pub fn check_update(&self, input: &Json) -> Result<Value, ValueError> {
+    pub fn check_update(&self, input: &Json) -> Result<Value, Vec<FieldError>> {
         match self.kind {
             _ if is_empty(input) && self.default.is_some() => Err(self.empty(input)),
             Kind::Custom if is_empty(input) => Ok(Value::Null),
@@ -157,18 +154,14 @@ impl Field {
     }
 
     /// The error of an empty value where the field needs one.
-    fn empty(&self, input: &Json) -> ValueError {
+    fn empty(&self, input: &Json) -> Vec<FieldError> {
         let fault = format!("is required and was {}", describe(input));
-        ValueError::Invalid(vec![self.invalid(FieldCode::Required, &fault)])
+        vec![self.invalid(FieldCode::Required, &fault)]
     }
 
     /// Returns the error of a required field that a POST does not contain.
     pub fn missing(&self) -> FieldError {
         self.invalid(FieldCode::Required, "is required and was not sent")
-    }
-
-    fn wrong_length(&self, code: FieldCode, length: usize) -> ValueError {
-        ValueError::Invalid(vec![self.invalid(code, &format!("has the length {length}"))])
     }
 
     /// Returns an instruction such as `send true, false, 1 or 0`, the second half of every message
@@ -212,19 +205,22 @@ pub(super) fn check_text(
     input: &Json,
     min: usize,
     max: usize,
-) -> Result<String, ValueError> {
+) -> Result<String, FieldError> {
     let expectation = Kind::Text { min, max }.text_expectation();
+    let fault = |code, message| Err(FieldError { field: name.to_owned(), code, message });
     let Json::String(text) = input else {
-        return Err(ValueError::WrongType(format!(
+        let message = format!(
             "The field \"{name}\" must be a JSON string, but {} was sent; {expectation}.",
             describe(input)
-        )));
+        );
+        return fault(FieldCode::WrongType, message);
     };
     if text.contains('\0') {
-        return Err(ValueError::WrongType(format!(
+        let message = format!(
             "The field \"{name}\" contains the character U+0000, which text cannot hold. Send the \
              text without it."
-        )));
+        );
+        return fault(FieldCode::WrongType, message);
     }
     let length = text.chars().count();
     let code = match length {
@@ -232,8 +228,7 @@ pub(super) fn check_text(
         _ if length < min => FieldCode::TooShort,
         _ => return Ok(text.clone()),
     };
-    let message = format!("\"{name}\" has the length {length}; {expectation}.");
-    Err(ValueError::Invalid(vec![FieldError { field: name.to_owned(), code, message }]))
+    fault(code, format!("\"{name}\" has the length {length}; {expectation}."))
 }
 
 /// Returns whether `text` is an existing calendar date, `YYYY-MM-DD`. The form is checked first

@@ -6,7 +6,7 @@ use std::mem;
 use super::columns::{Columns, NaturalKey};
 use super::{Position, RowError};
 use crate::http::ErrorCode;
-use crate::model::validation::{ValueError, is_empty};
+use crate::model::validation::is_empty;
 use crate::model::{Field, FieldError, ID, Json, JsonObject, RecordId, Resource, Value};
 use crate::store::{DatabaseError, Reading, Record};
 use crate::words;
@@ -109,7 +109,7 @@ impl<'a> RowValidator<'a> {
             match field.changed(&old.cloned().unwrap_or_else(|| field.default_value()), value) {
                 Ok(value) if old == Some(&value) => (),
                 Ok(value) => values.push((field, value)),
-                Err(error) => self.reject_fields(vec![error]),
+                Err(error) => _ = self.reject_fields::<()>(vec![error]),
             }
         }
         Ok(match target {
@@ -124,18 +124,10 @@ impl<'a> RowValidator<'a> {
         None
     }
 
-    fn reject_fields(&mut self, errors: Vec<FieldError>) {
+    /// Adds errors of fields.
+    fn reject_fields<T>(&mut self, errors: Vec<FieldError>) -> Option<T> {
         for FieldError { field, code, message } in errors {
-            self.reject::<()>(&field, code.as_str(), message);
-        }
-    }
-
-    fn reject_value<T>(&mut self, field: &Field, error: ValueError) -> Option<T> {
-        match error {
-            ValueError::Invalid(errors) => self.reject_fields(errors),
-            ValueError::WrongType(message) => {
-                self.reject::<()>(field.name, "bad_request", message);
-            }
+            self.reject::<T>(&field, code.as_str(), message);
         }
         None
     }
@@ -179,7 +171,7 @@ impl<'a> RowValidator<'a> {
                 Json::String(text) => Ok(Value::Text(text.clone())),
                 other => field.check(other),
             };
-            return value.map_or_else(|error| self.reject_value(field, error), Some);
+            return value.map_or_else(|errors| self.reject_fields(errors), Some);
         }
         match input.as_number().and_then(serde_json::Number::as_i64) {
             Some(id) if (1..=MAX_ID).contains(&id) => Some(Value::Integer(id)),
@@ -207,7 +199,7 @@ impl<'a> RowValidator<'a> {
             };
             return match checked {
                 Ok(value) => self.check_reference(field, value),
-                Err(error) => Ok(self.reject_value(field, error)),
+                Err(errors) => Ok(self.reject_fields(errors)),
             };
         }
         for column in self.columns.natural_keys.iter().filter(|column| column.field == field) {
@@ -216,8 +208,7 @@ impl<'a> RowValidator<'a> {
             }
         }
         if needs_all && field.required {
-            self.reject_fields(vec![field.missing()]);
-            return Ok(None);
+            return Ok(self.reject_fields(vec![field.missing()]));
         }
         Ok(needs_all.then(|| field.default_value()))
     }

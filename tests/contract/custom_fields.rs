@@ -42,6 +42,10 @@ fn names_and_values_have_rules() {
         let both = refused(json!({"room": value, "os": "x".repeat(501)}));
         both.saying("custom.room").saying("custom.os");
     }
+    let many_bad: Value = (0..100).map(|n| (n.to_string(), json!("x"))).collect();
+    let reply = refused(many_bad);
+    assert_eq!(reply.message().matches("has no valid name").count(), 20, "{reply}");
+    reply.saying("81 more values are not valid.");
     for object in [json!(1), json!("x"), json!([])] {
         refused(object).saying("must be a JSON object");
     }
@@ -50,6 +54,10 @@ fn names_and_values_have_rules() {
     let body = json!({"name": "Eva", "custom": {"os": long, "room": long}});
     api.post(PATH, body).fails_on(&faults);
     api.post(PATH, json!({"name": "Eva", "custom": many(21)})).fails_on(&[("custom", "too_long")]);
+    let mut both = many(21);
+    both["name_05"] = json!(long);
+    let faults = [("custom", "too_long"), ("custom.name_05", "too_long")];
+    api.post(PATH, json!({"name": "Eva", "custom": both})).fails_on(&faults);
     let one_more = json!({"custom": {"one_more": "x"}});
     api.put(ONE, one_more).fails_on(&[("custom", "too_long")]);
     api.put(ONE, json!({"custom": {"name_00": "", "one_more": "x"}})).is(200);
@@ -125,6 +133,10 @@ fn lists_filter_and_search_custom_fields() {
         "custom.a=1&custom.b=1&custom.c=1&custom.d=1",
     ] {
         api.get(&format!("{PATH}?{query}")).fails_with(400, "bad_request");
+    }
+    for near in ["customs.room", "custm.room", "Custom.room"] {
+        let reply = api.get(&format!("{PATH}?{near}=1")).fails_with(400, "bad_request");
+        reply.saying("Did you mean \"custom.room\"?");
     }
     let page = api.get(&format!("{PATH}?custom.room=2.14&limit=1")).found();
     let cursor = page["next_cursor"].as_str().unwrap();

@@ -298,6 +298,7 @@ fn a_service_on_a_full_disk_is_not_ready() {
         until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
     let reply = reply.fails_with(503, "not_ready");
     assert!(reply.message().contains("data directory"), "{reply}");
+    assert!(!reply.message().contains("os error"), "{reply}");
     assert_eq!(reply.header("Retry-After"), Some("5"));
     server.cli(&["health", &server.address().to_string()]).fails_saying("data directory");
     server.anonymous().get("/healthz").is(200);
