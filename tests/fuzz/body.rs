@@ -10,6 +10,30 @@ use crate::mutate::fuzz;
 use crate::support::raw::{Client, request};
 use crate::support::{ALL, InProcess};
 
+const SEEDS: &[&[u8]] = &[
+    b"[1,2]",
+    b"{\"name\":\"Muster GmbH\",\"customer_number\":\"K-1\",\"email\":\"info@muster.example\",\
+      \"phone\":\"+49 30 1\",\"street\":\"Weg 1\",\"postal_code\":\"10115\",\"city\":\"Berlin\
+      \",\"country\":\"DE\",\"status\":\"active\",\"customer_since\":\"2024-02-29\",\"notes\":\
+      \"\xc3\x9f\"}",
+    b"{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\
+      \":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\
+      \"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\
+      \":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\
+      \"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":1}}}}}}}}}}}}}}}}}}\
+      }}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}",
+    b"{\"customer_id\":1,\"email\":\"eva@muster.example\",\"first_name\":\"Eva\",\"last_name\"\
+      :\"M\",\"department\":\"IT\",\"job_title\":\"Admin\",\"is_active\":true,\"start_date\":\
+      \"2024-01-01\",\"end_date\":null,\"notes\":\"\"}",
+    b"{}",
+    b"{\"name\":\"\\u0041\\ud83d\\ude00\\n\\\"\",\"notes\":\"\\u0000\"}",
+    b"{\"name\":\"Laptop\",\"employee_id\":1,\"type\":\"laptop\",\"manufacturer\":\"M\",\"mode\
+      l\":\"X\",\"serial_number\":\"S\",\"notes\":\"n\"}",
+    b"{\"name\":\"a1\",\"name\":\"a2\"}",
+    b"{\"customer_id\":\"1\",\"email\":7,\"is_active\":\"yes\",\"start_date\":\"2024-02-30\",\
+      \"type\":\"car\"}",
+];
+
 const PIECES: &[&[u8]] = &[
     b"{",
     b"}",
@@ -73,7 +97,7 @@ fn body() {
         client.send(bytes);
         client.answer()
     };
-    fuzz("body", PIECES, |input| {
+    fuzz("body", SEEDS, PIECES, |input| {
         // Larger bodies are rejected by the edge.
         let input = &input[..input.len().min(64 * 1024)];
         for batch in [input.to_vec(), batch_of(input)] {

@@ -15,6 +15,27 @@ use crate::mutate::fuzz;
 use crate::support::in_process::serve;
 use crate::support::uninterrupted;
 
+const SEEDS: &[&[u8]] = &[
+    b"GET http://other:81/a?b HTTP/1.1\r\nHost: desk\r\n\r\nOPTIONS * HTTP/1.1\r\n\
+      Host: desk\r\n\r\n",
+    b"POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 4\r\n\
+      Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    b"POST /a HTTP/1.1\r\nHost: desk\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n\
+      2;x=y\r\nde\r\n0\r\nTrailer: t\r\n\r\n",
+    b"POST /a HTTP/1.1\r\nHost: desk\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
+    b"GET /customers.php?id=7 HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer x\r\n\r\n",
+    b"POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 42\r\n\r\nGET /hidden HTTP/1.1\r\n\
+      Host: desk\r\n\r\n123456",
+    b"GET /a?\xc3\xbc HTTP/1.1\r\nHost: desk\r\nUser-Agent: caf\xe9\r\n\
+      Authorization: Bearer \xe9%41\r\nCookie: a=b; c\r\n\r\n",
+    b"GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+    b"HEAD /a HTTP/1.1\r\nHost: desk\r\n\r\nDELETE /b?id=1 HTTP/1.1\r\nHost: desk\r\n\
+      Idempotency-Key: x\r\n\r\nPUT /c HTTP/1.1\r\nHost: desk\r\nContent-Length: 2\r\n\r\n\
+      {}",
+    b"POST /customers.php HTTP/1.1\r\nHost: desk\r\nContent-Type: application/json\r\n\
+      Content-Length: 5\r\n\r\n{\"a\":",
+];
+
 const PIECES: &[&[u8]] = &[
     b"\r\n",
     b"\r\n\r\n",
@@ -86,7 +107,7 @@ fn edge() {
     let service = serve(Arc::new(handler), config, Clock::system()).unwrap();
     let address = service.address;
     let (mut inputs, mut came) = (0, 0);
-    fuzz("edge", PIECES, |input| {
+    fuzz("edge", SEEDS, PIECES, |input| {
         let answers = exchange(address, input);
         let seen = std::mem::take(&mut *seen.lock().unwrap());
         let ids: Vec<String> = seen.iter().map(|request| request.id.to_string()).collect();

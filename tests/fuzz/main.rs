@@ -1,11 +1,10 @@
-//! Fuzzing on stable Rust: inputs are mutated from a small corpus and from pieces that matter, for
-//! as long as `FUZZ_SECONDS` says (3 without it). A target for each place where bytes of strangers
-//! are read:
+//! Fuzzing on stable Rust: inputs are mutated from a few seeds and from pieces that matter, for as
+//! long as `FUZZ_SECONDS` says (3 without it). Each place that reads bytes of strangers is a target:
 //!
 //!     FUZZ_SECONDS=1800 cargo test --release --test fuzz edge
 //!
-//! An input that fails is printed and written to `target/fuzz/`; put it into
-//! `tests/fuzz/corpus/TARGET/` with its fix.
+//! An input that fails is printed as a literal. Add the literal to the seeds of the target, together
+//! with the correction.
 
 #![expect(
     clippy::expect_used,

@@ -1,7 +1,6 @@
-//! Inputs: the corpus, mutated.
+//! Makes inputs by mutation.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use proptest::test_runner::{RngAlgorithm, TestRng};
@@ -25,20 +24,18 @@ impl Chance {
     }
 }
 
-/// Runs `check` on mutations of the corpus of `target`, put together from `pieces`, until the time
-/// is over.
-pub(crate) fn fuzz(target: &str, pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
+/// Runs `check` on `seeds` and on their mutations with `pieces`, until the time is over.
+pub(crate) fn fuzz(target: &str, seeds: &[&[u8]], pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
     let seconds = std::env::var("FUZZ_SECONDS")
         .map_or(3, |text| text.parse().expect("FUZZ_SECONDS is a number"));
     let mut chance = chance();
-    let mut corpus = corpus(target);
-    let seeds = corpus.len();
+    let mut corpus: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
     let started = Instant::now();
     let mut runs: u64 = 0;
     while runs < corpus.len() as u64 || started.elapsed() < Duration::from_secs(seconds) {
-        // The corpus itself comes first.
+        // The seeds come first.
         let known = usize::try_from(runs).ok().and_then(|run| corpus.get(run)).cloned();
-        let input = known.unwrap_or_else(|| mutated(&corpus, seeds, pieces, &mut chance));
+        let input = known.unwrap_or_else(|| mutated(&corpus, seeds.len(), pieces, &mut chance));
         run(target, &input, &mut check);
         runs += 1;
         // Mutations of mutations get further from where they began.
@@ -54,15 +51,7 @@ fn run(target: &str, input: &[u8], check: &mut impl FnMut(&[u8])) {
     let outcome = catch_unwind(AssertUnwindSafe(|| check(input)));
     let slow = started.elapsed() > DEADLINE;
     if outcome.is_err() || slow {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../fuzz");
-        std::fs::create_dir_all(&directory).unwrap();
-        let file = directory.join(format!("{target}-{}", uuid::Uuid::new_v4()));
-        std::fs::write(&file, input).unwrap();
-        println!(
-            "{target} fails on {:?}, kept in {}",
-            String::from_utf8_lossy(input),
-            file.display()
-        );
+        println!("{target} fails on b\"{}\"", input.escape_ascii());
     }
     outcome.unwrap_or_else(|panic| resume_unwind(panic));
     assert!(!slow, "it took {:?}", started.elapsed());
@@ -75,14 +64,6 @@ fn chance() -> Chance {
         ..Default::default()
     };
     Chance(TestRunner::new(config).new_rng())
-}
-
-fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
-    let mut files: Vec<_> =
-        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
 }
 
 fn mutated(corpus: &[Vec<u8>], seeds: usize, pieces: &[&[u8]], chance: &mut Chance) -> Vec<u8> {

@@ -12,6 +12,20 @@ use tenantdesk::store::{Actor, ChangeContext, DataDir, Deadline, Registry, Tenan
 
 use crate::mutate::fuzz;
 
+const SEEDS: &[&[u8]] = &[
+    b"cursor=AQAAAAAAAAAAAAAAAAAAAAAAbg&limit=1",
+    b"customer_since_from=2026-01-01&customer_since_to=2026-12-31&country=DE&name=null",
+    b"customer_id=7&is_active=true&end_date=null&sort=email",
+    b"q=%zz&name=%&a=+%20%00%ff",
+    b"type=laptop&employee_id=1&purchase_date_from=2024-02-29&sort=-warranty_until&price=1",
+    b"customer_id=1&status=in_stock&sort=-name&q=needle&total=true",
+    b"limit=50&sort=-name&status=active&q=wei%C3%9F+ma&total=true",
+    b"q=a%00b",
+    b"q=needle&sort=-created_at&total=true&limit=3",
+    b"created_at_from=2026-11-20&created_at_to=2026-11-20T19:30:00%2B02:00&updated_at=2026-11-\
+      20T19:30:00Z",
+];
+
 const PIECES: &[&[u8]] = &[
     b"&",
     b"=",
@@ -92,7 +106,7 @@ fn query() {
     let id = make_tenant(data.path());
     let tenants = Tenants::new(data.path(), Config::new("").tenants);
     let tenant = tenants.open(id).unwrap();
-    fuzz("query", PIECES, |input| {
+    fuzz("query", SEEDS, PIECES, |input| {
         let text = String::from_utf8_lossy(input);
         let Ok(query) = Query::parse(Some(&text)) else { return };
         for resource in model::ALL {

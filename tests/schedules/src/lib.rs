@@ -8,7 +8,7 @@ pub mod explore;
 pub mod faults;
 pub mod stand_ins;
 
-use stand_ins::{clock, config, files, metrics, model, secret};
+use stand_ins::program::{clock, config, files, metrics, model, secret};
 
 pub mod words {
     pub fn without_error_numbers(message: &str) -> String {
@@ -18,8 +18,8 @@ pub mod words {
 
 #[rustfmt::skip]
 pub mod http {
-    use crate::stand_ins::response;
-    pub use crate::stand_ins::response as error;
+    use crate::stand_ins::program::response;
+    pub use crate::stand_ins::program::response as error;
     mod fair_queue { include!(concat!(env!("OUT_DIR"), "/http/fair_queue.rs")); }
     pub mod scheduler { include!(concat!(env!("OUT_DIR"), "/http/scheduler.rs")); }
     pub mod worker_pool { include!(concat!(env!("OUT_DIR"), "/http/worker_pool.rs")); }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use schedules::explore::{explore, finds};
 use schedules::faults::Fault;
-use schedules::stand_ins::config::TenantLimits;
-use schedules::stand_ins::model::TenantId;
 use schedules::stand_ins::monitor::Monitor;
+use schedules::stand_ins::program::config::TenantLimits;
+use schedules::stand_ins::program::model::TenantId;
 use schedules::stand_ins::rusqlite;
 use schedules::store::error::{MutationError, StoreError};
 use schedules::store::records::Writing;

@@ -1,21 +1,15 @@
 //! What the program's sources use: Shuttle's threads, the queue of tiny_http, files with SQLite's
 //! lock, and values with the names of the program's.
 
-pub mod clock;
 pub mod condvar;
-pub mod config;
 pub mod database;
-pub mod files;
-pub mod metrics;
-pub mod model;
 pub mod monitor;
 pub mod mpsc;
 pub mod oneshot;
+pub mod program;
 pub mod r2d2;
 pub mod records;
-pub mod response;
 pub mod rusqlite;
-pub mod secret;
 pub mod thread;
 pub mod tiny_http;
 

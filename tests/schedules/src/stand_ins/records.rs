@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::clock::Timestamp;
+use super::program::clock::Timestamp;
 use super::rusqlite::{Connection, Result};
 use crate::store::error::DatabaseError;
 

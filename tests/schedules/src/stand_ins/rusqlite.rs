@@ -78,6 +78,8 @@ pub enum ErrorCode {
     DatabaseBusy,
     DiskFull,
     OperationInterrupted,
+    ReadOnly,
+    SystemIoFailure,
 }
 
 impl fmt::Display for Error {

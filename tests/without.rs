@@ -1,0 +1,59 @@
+//! Says at the end of `cargo test` what `cargo test` has left out, and how to run it. Cargo runs the
+//! files in the order of their names.
+
+use std::io::Write as _;
+use std::process::Command;
+
+const OTHER_SUITES: [(&str, &str); 5] = [
+    ("the panel and /docs in a browser", "cargo test --test browser"),
+    ("the warm copy by Litestream", "cargo test --test standby"),
+    ("thousands of orders of the threads' steps", "cargo test --package schedules"),
+    ("generated clients and Schemathesis", "tests/clients/run target/debug/tenantdesk"),
+    ("long tests", "cargo test -- --ignored"),
+];
+
+/// The programs that tests start. If one is missing, its tests pass without testing anything.
+const PROGRAMS: [&str; 16] = [
+    "caddy",
+    "cc",
+    "corosync",
+    "crm",
+    "curl",
+    "drbdadm",
+    "fail2ban-regex",
+    "jq",
+    "nft",
+    "nginx",
+    "node",
+    "openssl",
+    "promtool",
+    "python3",
+    "soffice",
+    "systemd-analyze",
+];
+
+#[test]
+fn what_was_left_out() {
+    let mut text = "\nLeft out, with the command that runs it:\n".to_owned();
+    for (suite, command) in OTHER_SUITES {
+        text.push_str(&format!("  {suite:<45}{command}\n"));
+    }
+    // `type` finds a program without running it.
+    let is_missing = |program: &&str| {
+        let search = format!("type {program} >/dev/null 2>&1");
+        let found = Command::new("sh").args(["-c", &search]).status();
+        !found.is_ok_and(|status| status.success())
+    };
+    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| is_missing(program)).collect();
+    if !missing.is_empty() {
+        text.push_str(&format!(
+            "Left out, because they are not installed: {}\n",
+            missing.join(", ")
+        ));
+    }
+    if !rustix::process::geteuid().is_root() {
+        text.push_str("Left out, because only root can run them: tests of namespaces and limits\n");
+    }
+    // The test harness captures what macros print.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
