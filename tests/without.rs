@@ -1,5 +1,5 @@
-//! Says at the end of `cargo test` what `cargo test` has left out, and how to run it. Cargo runs the
-//! files in the order of their names.
+//! Lists at the end of `cargo test` the suites that were left out, with their commands. Cargo runs
+//! the files in the order of their names.
 
 use std::io::Write as _;
 use std::process::Command;

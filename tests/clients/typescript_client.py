@@ -1,7 +1,7 @@
 """A TypeScript client, its types made by openapi-typescript from the document that the server serves, compiled strictly and
 run through the whole life of a customer, an employee and a piece of hardware.
 
-Needs `npm ci` in the directory typescript/.
+Needs `npm install` in the directory typescript/.
 
     python typescript_client.py BINARY
 """

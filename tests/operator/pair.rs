@@ -1,5 +1,5 @@
 //! `examples/pair`: its files are what their tools accept and agree with each other, and the steps
-//! of its README come in the order that works. `release/test-pair` runs them in virtual machines.
+//! of its README come in the order that works. `lab/test-pair` runs them in virtual machines.
 
 use std::collections::BTreeSet;
 use std::fs;

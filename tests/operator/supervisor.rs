@@ -88,7 +88,7 @@ fn a_missing_socket_does_not_keep_the_server_from_serving() {
     until("the warning", || server.log().contains("NOTIFY_SOCKET").then_some(()));
 }
 
-/// systemd's `MemoryDenyWriteExecute=` must not prevent it; `release/test-machine` has that unit.
+/// systemd's `MemoryDenyWriteExecute=` must not prevent it; `lab/test-machine` has that unit.
 #[test]
 fn the_allocator_has_a_thread_that_returns_memory() {
     let server = crate::support::TestServer::start();

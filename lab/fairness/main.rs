@@ -3,7 +3,7 @@
 //!
 //! `cargo bench --bench fairness -- [--seconds S] [--records N] [LOAD…]` with the loads lists,
 //! pages, includes, batches and mixed; all of them unless some are named. `TENANTDESK_BENCH_BINARY`
-//! names the binary to measure. `benches/README.md` has results.
+//! names the binary to measure. `lab/README.md` has results.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench fails by panicking")]
 

@@ -3,7 +3,7 @@
 //! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--records N]` with the
 //! sections get, post, tenants, latency, search and import; all of them unless some are named.
 //! `TENANTDESK_BENCH_BINARY` names the binaries to measure, with `:` between them.
-//! `benches/README.md` has results.
+//! `lab/README.md` has results.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench fails by panicking")]
 

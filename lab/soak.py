@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Soak: mixed load from 50 connections over 200 tenants with everything at once that can disturb it.
 
-    cargo build --release && benches/soak.py --minutes 60
+    cargo build --release && lab/soak.py --minutes 60
 
 Meanwhile keys are revoked, tenants suspended and files locked; files are imported, and some imports killed; every minute a backup is
 made, restored into an empty directory and examined, and tenants that nobody else uses are restored from it; the disk refuses writes for

@@ -1,6 +1,6 @@
 """A disk for nbdkit's Python plugin that loses writes when the power goes.
 
-    nbdkit python release/disk.py image=FILE seed=NUMBER log=FILE off=FILE
+    nbdkit python lab/disk.py image=FILE seed=NUMBER log=FILE off=FILE
 
 A write stays in memory until a flush puts it and those before it into the image. A connection that ends is a power cut: of the
 writes that no flush followed, a random part gets to the image, of some only a part of the sectors, and the rest is lost. The log

@@ -11,7 +11,7 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "../support/mod.rs"]
+#[path = "../../tests/support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same three operations, under the same load, put to TenantDesk and to what a user would otherwise pick.
 
-    cargo bench --bench http --no-run && benches/peers/run.py [--seconds 4] [--rounds 3] [NAME...]
+    cargo bench --bench http --no-run && lab/peers/run.py [--seconds 4] [--rounds 3] [NAME...]
 
 Installs the peers from PyPI, npm and crates.io into target/peers on the first run, which takes minutes and wants cargo, gcc and
 npm; strace counts. Every peer is run as its own manual says for production, with its own best settings and one process: the
