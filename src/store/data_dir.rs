@@ -1,13 +1,24 @@
-//! The data directory: its paths, its owner, its locks, and what an earlier process has left in its
-//! WALs.
+//! The data directory: its paths, its owner, its locks, and the recovery of its WALs.
+//!
+//! Two directories are locked, with `flock`. The kernel releases the locks of a killed process.
 //!
 //! | directory | shared lock | exclusive lock |
 //! |---|---|---|
-//! | the data directory | each process that has a database open | the first of them, while it recovers the WALs; the creation of a registry; a restore of everything |
-//! | the tenants' files in it | none | the one server; a restore of everything |
+//! | `data` | each process, as long as it has a database open | a process that recovers the WALs, creates the registry, or restores everything |
+//! | `data/tenants` | nobody | the one server; a process that restores everything |
 //!
-//! The WALs are recovered first (database/wal.rs), because nothing may be committed behind frames
-//! that may not be on the disk.
+//! The lock of `data` answers one question: does another process have a database open? If not, the
+//! WALs may hold frames of a process that ended at a failed sync, and they are recovered before
+//! anything is written (database/wal.rs). Example:
+//!
+//! 1. The server runs and holds `data` shared. `import` starts and does not get `data` exclusively.
+//!    So the server has recovered the WALs already, and the import takes the shared lock and goes on.
+//! 2. The server is killed, and `import` still runs. A new server does not get `data` exclusively,
+//!    and waits for the import to end. Then it recovers the WALs and takes the shared lock.
+//!
+//! Without the wait, the new server would rewrite a WAL to which the import writes. Without the
+//! lock of `data/tenants`, a second server would wait for the first one instead of ending with an
+//! error.
 //!
 //! Every constructor of [`DataDir`] compares the user who runs the process with the owner of the
 //! registry. Root is no exception: the service could not open the files that root creates.
@@ -104,8 +115,8 @@ fn is_empty(data_dir: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Fails if another user owns the registry. If there is no registry, a restore (`of_empty`)
-/// compares with the owner of the directory, and other commands accept the directory: a checkout in
+/// Fails if another user owns the registry. If there is no registry, a restore (`of_empty`) compares
+/// with the owner of the directory. Other commands accept the directory then, because a checkout in
 /// a container often belongs to somebody else.
 ///
 /// If root has put a registry into a directory of the service, a command run by root would only add
@@ -141,7 +152,7 @@ fn create_directories(data_dir: &Path) -> Result<(), OpenError> {
         .map_err(|error| OpenError::unusable(&tenants, error))
 }
 
-/// Removes a tenant's file with what SQLite and a replicator keep beside it.
+/// Removes a tenant's file, and the files of SQLite and of a replicator beside it.
 pub(crate) fn remove_tenant_files(database: &Database) -> io::Result<()> {
     for file in database.files() {
         files::ignore_missing(fs::remove_file(file))?;
@@ -187,8 +198,8 @@ impl DataDir {
         DataDir::enter(path, false)
     }
 
-    /// Opens it for the server: waits until no command uses it, recovers every WAL, and migrates
-    /// what is older. A tenant that cannot be migrated is unavailable.
+    /// Opens the data directory for the server. Waits until no command uses it, recovers every WAL,
+    /// and migrates older files. A tenant that cannot be migrated is unavailable.
     pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
         require_owner(path, false)?;
         let data_dir = DataDir::enter(path, true)?;
@@ -261,8 +272,8 @@ fn migrate(database: &Database) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Recovers the WALs that are not empty. Whoever writes to a tenant that cannot be recovered is
-/// refused.
+/// Recovers the WALs that are not empty. If a tenant's WAL cannot be recovered, the first write to
+/// that tenant tries again, and is refused.
 fn recover(data_dir: &Path) -> Result<(), OpenError> {
     database::recover(&registry_database(data_dir))?;
     for id in tenant_file_ids(data_dir)? {
@@ -273,7 +284,8 @@ fn recover(data_dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Waits until nobody uses the data directory, and keeps everybody out until the file is dropped.
+/// Waits until no process uses the data directory, and keeps all others out until the file is
+/// dropped.
 fn lock_alone(data_dir: &Path) -> Result<File, OpenError> {
     let locked = File::open(data_dir).and_then(|directory| directory.lock().map(|()| directory));
     locked.map_err(|error| OpenError::unusable(data_dir, error))

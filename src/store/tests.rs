@@ -211,7 +211,7 @@ fn the_change_log_of_schema_3_stays_with_the_versions_of_its_records() {
     assert!(entries.iter().all(|entry| entry["by"]["name"] == "first key"), "{entries:?}");
 }
 
-/// Makes the fixtures of the present version: those of the version before, migrated, and used.
+/// Makes the fixtures of the present version from the fixtures of the version before.
 #[test]
 #[ignore = "writes tests/fixtures; src/store/migrations/README.md says when to run it"]
 fn make_fixtures() {
@@ -245,7 +245,7 @@ fn a_file_that_cannot_be_migrated_is_left_as_it_was_and_others_are_served() {
     let obstacles = [
         // The name that the migration gives to a table before it copies the rows.
         "CREATE TABLE old_old_customers (id INTEGER); CREATE TABLE old_customers (id INTEGER)",
-        // What the program does not know would be lost.
+        // A copy would lose a column that the program does not know.
         "CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT)",
         "ALTER TABLE customers ADD COLUMN nickname TEXT",
     ];

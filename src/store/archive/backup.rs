@@ -204,13 +204,12 @@ pub(super) fn sync(path: &Path) -> Result<(), ArchiveError> {
     files::sync(path).map_err(at(path))
 }
 
-/// The backups in `dir`, the newest first. Their order is that of their sequence numbers, because
-/// the clock may have been set back between two of them. Backups of 0.1.0 come last, by their time.
+/// The backups in `dir`, the newest first. The sequence numbers decide, because the clock may have
+/// been set back between two backups. Backups of 0.1.0 have none, and come last, by their time.
 ///
 /// # Errors
 ///
-/// A manifest cannot be read. Otherwise an older backup could be taken
-/// for the newest.
+/// If a manifest cannot be read: an older backup could be taken for the newest.
 pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, ArchiveError> {
     let mut found = Vec::new();
     for directory in directories(dir).map_err(at(dir))? {

@@ -1,5 +1,5 @@
-//! What is wrong with a database: the faults of all databases in a data directory, and what a
-//! backup has that the program does not make (contract section 10).
+//! Faults of the databases in a data directory, and content of a backup that the program does not
+//! make (contract section 10).
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -84,10 +84,10 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
 /// How much is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
-    /// What the program cannot work with. A backup without these faults is worth having.
+    /// Faults that the program cannot work with. A backup without them is worth having.
     Backup,
-    /// Also what the program does not make: counters and ids without room for others, and names
-    /// and hashes that break its rules.
+    /// Also content that the program does not make. Examples: a counter without room for another
+    /// id, or a password hash that takes all memory.
     Restore,
     /// Also the change log's counters and the search tables, which takes long.
     Everything,
@@ -278,8 +278,8 @@ fn is_label(name: &str, prefix: &str) -> bool {
         && prefix.bytes().all(is_of_a_key)
 }
 
-/// What does not fit in a tenant's file that SQLite finds intact: the change log's counters, and
-/// the search tables.
+/// Faults in a tenant's file that SQLite finds intact: counters of the change log and search tables
+/// that do not fit the records.
 pub(in crate::store) fn problems_of_records(
     connection: &Connection,
     schema: &Schema,
@@ -317,7 +317,7 @@ fn change_log_problems(connection: &Connection) -> rusqlite::Result<Vec<String>>
     texts(connection, &sql)
 }
 
-/// Compares how many records have each term with what the search table says.
+/// Counts the records that have each term, and compares the counts with the search table.
 fn search_fits(connection: &Connection, resource: &Resource) -> rusqlite::Result<bool> {
     let table = resource.plural;
     let mut expected: HashMap<[char; 3], i64> = HashMap::new();

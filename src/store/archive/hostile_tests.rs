@@ -196,7 +196,7 @@ fn a_trigger_is_refused() {
     let body = "AFTER INSERT ON customers BEGIN DELETE FROM employees; END";
     let named = |name| format!("CREATE TRIGGER {name} {body}");
     assert_sql_refused(ONE, &named("x"), "the schema's x is not what this program makes");
-    // Nor does a name of Litestream's hide it.
+    // A name of Litestream's does not hide the trigger.
     assert_sql_refused(ONE, &named("_litestream_seq"), "is not what this program makes");
     let on_registry = "CREATE TRIGGER x AFTER INSERT ON keys BEGIN DELETE FROM tenants; END";
     assert_sql_refused(REGISTRY, on_registry, "the schema's x is not what this program makes");

@@ -3,10 +3,10 @@
 //! | file | its concern |
 //! |---|---|
 //! | `backup` | consistent copies of the databases, in a new directory |
-//! | `manifest` | what a backup says about itself |
+//! | `manifest` | the description of a backup in the backup |
 //! | `restore` | brings back everything, or one tenant |
 //! | `verify` | the files of a backup, copied if they can be trusted |
-//! | `check` | what is wrong with a database |
+//! | `check` | faults of databases |
 
 pub mod backup;
 pub mod check;
@@ -77,10 +77,10 @@ fn refused(path: &Path, cause: &str) -> ArchiveError {
     ArchiveError::Refused { path: path.to_owned(), cause }
 }
 
-/// The directory in which a backup or a restore prepares its files. It lies where the files belong,
-/// so that they get their place by a rename, and has the layout of a data directory. Only one
-/// process uses it. It is removed when this is dropped; the next process removes what a killed one
-/// has left.
+/// The directory in which a backup or a restore prepares its files. It has the layout of a data
+/// directory, and lies on the same disk as the target, so that a rename puts the files in place. Only
+/// one process uses it. It is removed when this is dropped. If the process is killed, the next one
+/// empties the directory.
 struct Staging {
     path: PathBuf,
     _lock: File,
@@ -90,7 +90,7 @@ struct Staging {
 impl Staging {
     fn create(path: PathBuf) -> Result<Staging, ArchiveError> {
         let lock = open_own_directory(&path).map_err(at(&path))?;
-        // Where the file system has no locks, the operator has to see to it.
+        // If the file system has no locks, the operator must run one command at a time.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
             return Err(ArchiveError::UnderWay(path));
         }

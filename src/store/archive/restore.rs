@@ -34,7 +34,7 @@ use crate::store::registry::{
 /// The directory in the data directory in which the files are prepared.
 const STAGING: &str = ".restore";
 
-/// What to restore.
+/// A request to restore.
 #[derive(Clone, Copy, Debug)]
 pub struct Restore<'a> {
     /// It is created if it does not exist.
@@ -51,7 +51,7 @@ pub struct Restore<'a> {
     pub now: Moment,
 }
 
-/// What was restored.
+/// The result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// The backup.
@@ -64,7 +64,7 @@ pub struct Restored {
     /// For a restore of everything: the number of keys that are active. A key that was revoked after
     /// the backup is active again.
     pub active_keys: Option<i64>,
-    /// What the operator has to do because a replicator reads a file that was replaced.
+    /// Advice to the operator if a replicator reads a file that was replaced.
     pub replicator_advice: Option<&'static str>,
 }
 
@@ -327,8 +327,8 @@ fn replace(
     Ok(true)
 }
 
-/// Takes over what has to go on from the attached live file: the counters of ids and of the change
-/// log, and what a replicator knows.
+/// Takes over from the attached live file the counters of ids and of the change log, so that no
+/// number is used twice, and the tables of a replicator.
 fn take_over(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     raise_id_counters(&transaction)?;

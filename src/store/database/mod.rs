@@ -7,7 +7,7 @@
 //! | `schema` | creation, versions, migration, comparison |
 //! | `wal` | commits, checkpoints, and the end of the process at a failed sync |
 //! | `copy` | whole databases, page by page |
-//! | `replica` | what a replicator keeps in and beside a database |
+//! | `replica` | tables and files of a replicator in and beside a database |
 
 mod connection;
 mod copy;
@@ -39,12 +39,12 @@ pub(crate) struct Database {
     pub(crate) schema: &'static Schema,
 }
 
-/// What a connection is for. Its page cache follows from it.
+/// The purpose of a connection, which decides the size of its page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Reads of requests.
     Reader,
-    /// The one that writes for requests. 100 changes touch about 1,000 pages.
+    /// Writes of requests. 100 changes touch about 1,000 pages.
     Writer,
     /// A command that reads or writes whole tables, and a dozen indexes with them.
     Bulk,
@@ -76,8 +76,8 @@ impl Database {
         iter::once(self.path.clone()).chain(companions)
     }
 
-    /// Removes the file and those that SQLite keeps beside it. Errors are ignored: the caller has
-    /// just created them, and nothing uses them.
+    /// Removes the database's files. Errors are ignored: the caller has just created the files, and
+    /// nothing uses them.
     pub(crate) fn remove(&self) {
         for file in self.files() {
             let _ = fs::remove_file(file);

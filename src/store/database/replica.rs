@@ -1,5 +1,5 @@
-//! What Litestream keeps in a database and beside it, if it replicates the data directory. The rest
-//! of the program knows it only as the replicator.
+//! The tables and files of Litestream, if it replicates the data directory. The rest of the program
+//! knows Litestream only as the replicator.
 
 use std::fs;
 use std::io;
@@ -10,15 +10,15 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::Database;
 use crate::files;
 
-/// Its tables in a database.
+/// The replicator's tables in a database.
 pub(super) const TABLES: [&str; 2] = ["_litestream_seq", "_litestream_lock"];
 
-/// What an operator has to do when a file was replaced by another one.
+/// The advice to the operator after a file was replaced by another one.
 pub(crate) const RESTART: &str = "if Litestream replicates this directory, restart it (systemctl \
      restart tenantdesk-copy): files were replaced, and it may not detect that";
 
 impl Database {
-    /// Where it keeps what it knows of the database.
+    /// The replicator's directory for this database.
     fn replica_directory(&self) -> PathBuf {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         self.path.with_file_name(format!(".{name}-litestream"))
@@ -34,13 +34,13 @@ impl Database {
     }
 }
 
-/// Drops its tables.
+/// Drops the replicator's tables.
 pub(crate) fn forget(connection: &Connection) -> rusqlite::Result<()> {
     let drop = |table| connection.execute_batch(&format!("DROP TABLE IF EXISTS main.{table}"));
     TABLES.into_iter().try_for_each(drop)
 }
 
-/// Copies its tables from the attached database `live`.
+/// Copies the replicator's tables from the attached database `live`.
 pub(crate) fn take_over(connection: &Connection) -> rusqlite::Result<()> {
     for table in TABLES {
         let sql = "SELECT sql FROM live.sqlite_schema WHERE type = 'table' AND name = ?";

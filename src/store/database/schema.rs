@@ -1,5 +1,18 @@
-//! Schemas: creation, versions, migration, and comparison with what the program creates.
+//! Schemas: creation, versions, migration, and comparison with the schema of a new database.
 //! `migrations/README.md` says how to add a migration.
+//!
+//! A migration is one transaction. A crash in the middle leaves the old file. There are two kinds:
+//!
+//! - A step that only adds columns and indexes leaves the rows in place. Example: version 5 of a
+//!   tenant adds `employee_number`. A tenant with 300,000 records takes less than 2 seconds.
+//! - An older file is copied: the tables get other names, new tables are created, and each column is
+//!   copied by its name. Example: version 3 has `changes.former`. A statement renames the column to
+//!   `before`, and the copy then finds `before` in both tables. It takes half a minute for 300,000
+//!   records, so new steps should add.
+//!
+//! Both kinds refuse a file that somebody else has changed, because rows would be lost or the file
+//! would differ from a new one. Example: an operator has added the column `cost_center`. A copy
+//! would drop its values without a word.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,8 +63,8 @@ impl Database {
         }
     }
 
-    /// Creates the database, private to the owner. There must be none. It is made and synced under
-    /// another name first: a crash leaves the whole database under its name, or nothing.
+    /// Creates the database, private to the owner. There must be none. The database gets its name
+    /// when it is complete and synced, so a crash leaves the whole database or nothing.
     pub(crate) fn create(&self) -> Result<(), OpenError> {
         let partial = Database::new(
             companion(&self.path, format!(".partial-{}", process::id())),
@@ -86,11 +99,11 @@ impl Database {
         file.sync_all().map_err(|error| self.unusable(error))
     }
 
-    /// Migrates the database if its schema is older. Returns the version that it had then. After
-    /// an error the file is as it was.
+    /// Migrates the database if its schema is older, and returns the former version. After an error
+    /// the file is as it was.
     pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
         self.require_file()?;
-        // The version in the file is that of its WAL, too: nothing but a migration changes it.
+        // The file alone has the version: `recover` has copied the WAL into it.
         let known = self.schema.version;
         if version_in_file(&self.path).is_ok_and(|found| found == known) {
             return Ok(None);
@@ -213,7 +226,7 @@ fn execute_each(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     statements.iter().try_for_each(|statement| connection.execute_batch(statement))
 }
 
-/// What the database has that the program would not create, and what it lacks. The tables of a
+/// The differences between the database and a new one, as texts for the operator. The tables of a
 /// replicator do not count. No view and no trigger is evaluated.
 pub(crate) fn differences(
     connection: &Connection,
@@ -231,7 +244,7 @@ pub(crate) fn differences(
         .collect())
 }
 
-/// Kind and name of an object → what its statement says.
+/// Kind and name of an object → the parts of its statement.
 type Objects = BTreeMap<(String, String), Vec<String>>;
 
 fn objects(connection: &Connection) -> rusqlite::Result<Objects> {
@@ -249,11 +262,11 @@ fn objects(connection: &Connection) -> rusqlite::Result<Objects> {
     Ok(objects)
 }
 
-/// What the statement of an object says: of a table, the definitions of its columns in any order,
-/// because `ALTER TABLE` puts a new column last. White space does not count.
+/// Splits the statement of an object at its outer commas and parentheses. The definitions of a
+/// table's columns are sorted, because `ALTER TABLE` puts a new column last. White space does not
+/// count.
 ///
-/// The text is compared instead of what SQLite reports of the columns, which lacks `CHECK`,
-/// `COLLATE` and `ON CONFLICT`.
+/// `PRAGMA table_info` would not do: it says nothing of `CHECK`, `COLLATE` and `ON CONFLICT`.
 fn definitions(kind: &str, sql: &str) -> Vec<String> {
     let mut depth = 0_u32;
     let is_border = |character: char| match character {

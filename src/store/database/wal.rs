@@ -1,9 +1,19 @@
-//! How a commit reaches the disk, and what happens where the disk refuses to sync.
+//! How a commit reaches the disk, and the end of the process if the disk refuses to sync.
 //!
-//! After a failed sync nobody knows what the disk holds, so the process ends, as PostgreSQL does
-//! (contract section 11). The next start finds frames in the page cache that may not be on the
-//! disk. It writes the WAL's bytes again in place, which makes their pages dirty, syncs them, and
-//! copies them into the database, before anything is committed behind them.
+//! After a failed sync nobody knows what the disk holds. Linux marks the pages as clean, although
+//! they may not be on the disk, and a second sync reports success. So the process ends at once, as
+//! PostgreSQL does (contract section 11). That is only half of the cure. Example:
+//!
+//! 1. The WAL has 100 frames on the disk. A commit writes frame 101, its sync fails, and the process
+//!    ends. The client gets no response.
+//! 2. The process starts again. It reads frame 101 from the page cache and takes it for committed.
+//! 3. A client commits frame 102. Its sync succeeds, because only the page of frame 102 is dirty.
+//! 4. The power fails. The disk has frames 1 to 100 and 102. SQLite ends the WAL at the gap, so the
+//!    acknowledged change in frame 102 is lost.
+//!
+//! So before step 3 each process makes the WAL durable ([`make_durable`]). It reads the bytes of the
+//! WAL and writes them again in place. That makes their pages dirty, and a sync then writes all of
+//! them or fails. At a start, `recover` also copies the WAL into the database.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -21,8 +31,8 @@ use super::{Database, Role, companion};
 use crate::files;
 use crate::store::error::OpenError;
 
-/// Commits. Ends the process where the disk refuses to sync. An error, too, where SQLite has ended
-/// the transaction by itself, on a full disk for example.
+/// Commits. Ends the process if the disk refuses to sync. If SQLite has ended the transaction by
+/// itself, on a full disk for example, the result is an error.
 pub(crate) fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
     transaction.commit().inspect_err(end_if_not_synced)
 }
@@ -66,8 +76,8 @@ fn end(error: &dyn Display) -> ! {
 
 impl Database {
     /// Copies the WAL into the database while others read and write. With `truncate` the WAL is
-    /// empty afterwards, unless another connection uses it. Ends the process where the disk refuses
-    /// to sync.
+    /// empty afterwards, unless another connection uses it. Ends the process if the disk refuses to
+    /// sync.
     pub(crate) fn checkpoint(
         &self,
         connection: &Connection,
@@ -85,7 +95,7 @@ impl Database {
 /// process may use the database.
 ///
 /// A WAL that cannot be made durable is an error: nothing may be committed behind it. If only the
-/// copy fails, the WAL stays, and whoever opens the database reports why.
+/// copy fails, the WAL stays, and the next open of the database reports why.
 pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
     if !write_again(&database.companion("-wal")).map_err(|error| database.unusable(error))? {
         return Ok(());
@@ -99,11 +109,11 @@ pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Makes the WAL of the database at `path` durable. A connection that writes for the first time
-/// calls it, and holds the write lock, so that nobody else writes to the WAL.
+/// Makes the WAL of the database at `path` durable. A connection calls it before its first write,
+/// and holds the write lock, so that nobody else writes to the WAL.
 ///
-/// Another process may have ended at a failed sync while this one did not have the database open.
-/// What it wrote is visible to whoever opens the database next.
+/// The start of the server is not enough. Example: the server has closed an idle tenant, an import
+/// ends at a failed sync of that tenant's WAL, and then the server opens the tenant again.
 pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
     let wal = companion(path, "-wal");
     write_again(&wal).map(drop).map_err(|error| {
@@ -112,9 +122,9 @@ pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
     })
 }
 
-/// Writes a file's bytes again in place, and syncs them and its name. Returns whether there are
-/// any. SQLite has no lock on a WAL, so it may be opened as a plain file. A symbolic link is not
-/// followed.
+/// Writes a file's bytes again in place, and syncs them and the file's name. Returns whether the
+/// file has bytes. The program may open a WAL as a plain file, because SQLite has no lock on it. A
+/// symbolic link is not followed.
 fn write_again(path: &Path) -> io::Result<bool> {
     files::refuse_link(path)?;
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
@@ -140,9 +150,9 @@ fn write_again(path: &Path) -> io::Result<bool> {
     Ok(at > 0)
 }
 
-/// Syncs the directory that holds `path`. Ends the process where the disk refuses to sync. A
-/// directory that cannot be opened, because of too many open files for example, is an ordinary
-/// error: nothing was asked of the disk.
+/// Syncs the directory that holds `path`. Ends the process if the disk refuses to sync. If the
+/// directory cannot be opened, because of too many open files for example, the disk was asked for
+/// nothing, and the result is an ordinary error.
 pub(super) fn sync_name(path: &Path) -> io::Result<()> {
     files::open_parent(path)?.sync_all().unwrap_or_else(|error| end(&error));
     Ok(())

@@ -1,8 +1,21 @@
 //! The change log: one entry for each change, which commits with it (contract section 12). The
 //! numbers of entries are also the versions of records (contract section 13).
 //!
-//! A page is read along an index from where the last one ended, for each resource on its own, so
-//! its cost depends neither on the length of the change log nor on entries of other resources.
+//! A cursor is a [`Position`]: the number of the last entry that the client has, and the lineage of
+//! the change log. The lineage is 16 random bytes. Example without a lineage: a client has read up
+//! to entry 120. The operator restores a backup that ends at entry 100, and others make 30 changes.
+//! The client asks for entries after 120, gets 121 to 130, and never learns of the restore or of the
+//! new entries 101 to 120. So a restore renews the lineage, and the client's cursor gets 410.
+//!
+//! A restore also raises the numbers at random by up to 2^40. Otherwise two states of a record could
+//! have the same version, here 110, and an `If-Match` would accept the wrong state.
+//!
+//! Old entries are removed. `changes_removed` keeps the number of the last removed entry of each
+//! resource. Example: entries up to 50 are removed, and entry 50 was of a customer. A cursor at 45
+//! has missed it, and gets 410 if its key may read customers.
+//!
+//! A page is read along an index from the position on, for each resource on its own. So its cost
+//! depends neither on the length of the change log nor on entries of other resources.
 
 use std::time::Duration;
 
@@ -43,7 +56,8 @@ pub struct KeyLabel {
     pub prefix: String,
 }
 
-/// What an entry says of a change: its name, the fields that it sets, what it replaces as JSON.
+/// The part of an entry that depends on the kind of change: its name, the fields that it sets, and
+/// the former values as JSON.
 pub(super) struct Entry {
     pub(super) action: &'static str,
     pub(super) fields: Vec<&'static str>,
@@ -106,8 +120,8 @@ pub(crate) fn remove_old_entries(
     let mut last = connection.prepare_cached(&sql)?;
     let last = last.query_row(params![count, now.before(keep)], |row| row.get(0))?;
     let Some(last): Option<i64> = last else { return Ok(0) };
-    // By the plus sign the entries are read by their numbers. Along an index in the order of the
-    // resources, all that are kept would be read, too.
+    // The plus sign keeps SQLite from the index by resource, along which it would read all entries
+    // that are kept, too.
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO changes_removed (resource, seq)
@@ -151,12 +165,12 @@ pub struct ChangesQuery {
     pub oldest: Timestamp,
 }
 
-/// Where a page begins.
+/// The beginning of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With the oldest entry.
+    /// At the oldest entry.
     Oldest,
-    /// With the newest entry, and on to older ones. The position of the next page has no meaning.
+    /// At the newest entry, backwards. The position of the next page has no meaning.
     Newest,
     /// Behind the newest entry: the page is empty.
     Now,
@@ -166,7 +180,7 @@ pub enum Start {
 /// A position in the change log of one tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// What a restore renews.
+    /// A restore renews it.
     pub lineage: [u8; 16],
     /// The number of the last entry before the position.
     pub seq: Version,
@@ -176,7 +190,7 @@ pub struct Position {
 pub struct ChangesPage {
     /// The entries as a JSON array.
     pub json: Vec<u8>,
-    /// Where the next page begins.
+    /// The beginning of the next page.
     pub next: Position,
     /// Whether further entries are there already.
     pub more: bool,
@@ -265,18 +279,6 @@ impl Reading<'_> {
     }
 }
 
-/// The beginning of a condition for the entries of one resource, or of one of its records, with its
-/// values.
-fn filter(resource: &Resource, record: Option<RecordId>) -> (&'static str, Vec<Value>) {
-    let name = Value::Text(resource.plural.to_owned());
-    match record {
-        None => ("resource = ? AND ", vec![name]),
-        Some(RecordId(id)) => {
-            ("resource = ? AND record_id = ? AND ", vec![name, Value::Integer(id)])
-        }
-    }
-}
-
 /// Whether an entry behind `seq` was removed or is too old to be shown. Entries are in the order of
 /// their times, so the first one tells.
 fn has_missed(
@@ -320,14 +322,15 @@ pub(super) fn select(
     let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
     let limit = Value::Integer(limit);
     let direction = if query.start == Start::Newest { "DESC" } else { "ASC" };
+    let of_record = if query.record.is_some() { "AND record_id = ?" } else { "" };
     let (mut parts, mut values) = (Vec::new(), Vec::new());
     for resource in resources {
-        let (condition, bound) = filter(resource, query.record);
         parts.push(format!(
-            "SELECT * FROM (SELECT seq FROM changes
-             WHERE {condition}seq > ? AND at >= ? ORDER BY seq {direction} LIMIT ?)"
+            "SELECT * FROM (SELECT seq FROM changes WHERE resource = ? {of_record}
+             AND seq > ? AND at >= ? ORDER BY seq {direction} LIMIT ?)"
         ));
-        values.extend(bound);
+        values.push(Value::of(resource.plural));
+        values.extend(query.record.map(|RecordId(id)| Value::Integer(id)));
         let oldest = Value::Text(query.oldest.to_string());
         values.extend([Value::Integer(after.0), oldest, limit.clone()]);
     }

@@ -10,7 +10,7 @@ use crate::json_writer::JsonWriter;
 use crate::model::custom::{parse_text, to_text};
 use crate::model::{ALL, Inclusion, Kind, RecordId, Resource, Value, Version};
 
-/// What is long of one resource's statements and JSON, built once from declared names.
+/// The statements and member names of one resource, built once from declared names.
 #[derive(Debug)]
 pub(super) struct Statements {
     /// One record by its id: `id`, the fields, the timestamps, which is the order of every answer,
@@ -123,7 +123,7 @@ impl Record {
         self.write(resource, Some(self.version))
     }
 
-    /// The JSON object of an export: as that of a response, without `etag`.
+    /// The JSON object of an export: a response without `etag`.
     pub fn json(&self, resource: &Resource) -> Vec<u8> {
         self.write(resource, None)
     }
@@ -143,8 +143,8 @@ impl Record {
     }
 }
 
-/// Writes the JSON object of a record whose columns, those of [`Statements::one`], begin at
-/// `first`. The columns of the records in `include` follow. Returns the record's version.
+/// Writes the JSON object of a record. The columns of [`Statements::one`] begin at `first`, and the
+/// columns of the records in `include` follow. Returns the record's version.
 pub(super) fn write_row(
     json: &mut JsonWriter,
     resource: &Resource,

@@ -76,7 +76,7 @@ fn value<T: FromSql>(connection: &Connection, sql: &str, values: &[Value]) -> ru
     connection.prepare_cached(sql)?.query_row(params_from_iter(values), |row| row.get(0))
 }
 
-/// The folded words of a list, and what is asked of the search table for them.
+/// The folded words of a list, and the query of the search table for them.
 pub(super) struct Search {
     words: Vec<String>,
     expression: Option<String>,

@@ -45,8 +45,8 @@ pub struct Reading<'a> {
 #[derive(Debug)]
 pub struct Writing<'a> {
     reading: Reading<'a>,
-    /// What is yet to be done to the search tables. FTS5 writes a segment at each savepoint, so
-    /// they are brought up to date once a transaction.
+    /// Pending changes of the search tables. FTS5 writes a segment at each savepoint, so the tables
+    /// are brought up to date once a transaction.
     search: RefCell<Vec<SearchChange>>,
     /// The length of its texts.
     pending_bytes: Cell<usize>,
@@ -76,7 +76,7 @@ impl<'a> Reading<'a> {
         Reading { connection }
     }
 
-    /// Runs `work` in a transaction: all that it reads is of one moment.
+    /// Runs `work` in a transaction, so that all its reads see one moment of the file.
     pub(super) fn of_one_moment<T, E: From<DatabaseError>>(
         connection: &Connection,
         work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
@@ -87,7 +87,7 @@ impl<'a> Reading<'a> {
         Ok(value)
     }
 
-    /// The record as a JSON object with what it is to include, and its version.
+    /// The record as a JSON object with the included records, and its version.
     pub fn json(
         &self,
         resource: &Resource,

@@ -73,7 +73,7 @@ fn the_schema_has_the_declared_columns() {
     }
 }
 
-/// What SQLite does for a statement, in one line.
+/// The steps of SQLite for a statement, in one line.
 fn plan(connection: &Connection, sql: &str, values: &[Value]) -> Vec<String> {
     let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let steps =

@@ -44,7 +44,7 @@ impl<'a> Writing<'a> {
         self.reading.connection
     }
 
-    /// Undoes what the present mutation has written. The mutation must be rejected then.
+    /// Rolls back the writes of the present mutation. The mutation must be rejected then.
     pub fn undo(&self) -> Result<(), DatabaseError> {
         database::execute(self.connection(), "ROLLBACK TO mutation")
     }
@@ -78,7 +78,7 @@ impl<'a> Writing<'a> {
     }
 
     /// Sets the named fields, and `updated_at` if that changes a value. A record that has these
-    /// values already stays as it is. `None` where there is no such record.
+    /// values already stays as it is. `None` if there is no such record.
     pub fn update(
         &self,
         resource: &Resource,
@@ -177,8 +177,8 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Sets the named fields of `record`. Returns those whose values differ, with the values before, in
-/// the order of the resource.
+/// Sets the named fields of `record`. Returns the fields whose values differ with their former
+/// values, in the order of the resource.
 fn replace_values(
     resource: &Resource,
     record: &mut Record,
@@ -194,7 +194,7 @@ fn replace_values(
     before
 }
 
-/// What a mutation answers. It is stored under the idempotency key of its request.
+/// The answer to a mutation. It is stored under the idempotency key of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.

@@ -1,6 +1,6 @@
 //! Events: sign-ins, failed ones too, and changes of a tenant's keys and password. Of each tenant
-//! the last 1,000 sign-ins and the last 1,000 changes are kept (contract section 11): whoever tries
-//! to sign in displaces no change.
+//! the last 1,000 sign-ins and the last 1,000 changes are kept (contract section 11). They are
+//! counted apart, so that attempts to sign in displace no change.
 
 use std::net::IpAddr;
 
@@ -83,8 +83,7 @@ impl Event {
         Event { at, actor: actor.to_owned(), action: action.as_str().to_owned(), client, key }
     }
 
-    /// Inserts the event of the tenant, if there is such a tenant, and deletes those of its kind
-    /// before the last 1,000.
+    /// Inserts the event if its tenant exists. Then the newest 1,000 events of its kind remain.
     pub(super) fn insert(
         &self,
         transaction: &Transaction<'_>,

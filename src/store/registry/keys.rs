@@ -121,7 +121,7 @@ pub struct Principal {
     pub inactive: Option<Inactive>,
 }
 
-/// What a new key is to be.
+/// The properties of a new key.
 #[derive(Clone, Copy, Debug)]
 pub struct NewKey<'a> {
     /// Follows [`check_key_name`].

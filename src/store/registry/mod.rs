@@ -96,7 +96,7 @@ fn inactive(suspended: bool, trial_until: Option<&str>, now: Moment) -> Option<I
     trial_until.is_some_and(|last_day| *last_day < *now.date()).then_some(Inactive::TrialOver)
 }
 
-/// What one actor changes in the keys and the password of one tenant. Each change commits with its
+/// Changes by one actor of the keys and the password of one tenant. Each change commits with its
 /// event.
 #[derive(Clone, Copy, Debug)]
 pub struct Administration<'a> {
@@ -120,7 +120,8 @@ impl Administration<'_> {
     }
 }
 
-/// What is kept in memory and written at most once a minute, so that no request waits for it.
+/// Uses of keys and failed sign-ins in memory. They are written once a minute, so that no request
+/// waits for the disk.
 #[derive(Debug, Default)]
 struct Unwritten {
     /// Each rounded down to the minute.

@@ -105,11 +105,11 @@ impl Registry {
         })
     }
 
-    /// Adds a tenant whose row `insert` inserts, with the file that `place` places. What `add` adds
-    /// commits with the row.
+    /// Adds a tenant: `insert` inserts its row, `place` puts its file in place, and `add` adds
+    /// further rows, which commit with the tenant's row.
     ///
-    /// An id whose file exists already is passed over: it may hold the records of a tenant that the
-    /// registry has lost.
+    /// If a file of the new id exists already, the next id is taken. That file may hold the records
+    /// of a tenant that the registry has lost.
     pub(in crate::store) fn add_tenant<T, P: std::fmt::Display>(
         &self,
         name: &str,
@@ -135,7 +135,7 @@ impl Registry {
             Ok((tenant, added))
         });
         if let (Err(_), Some(database)) = (&added, placed) {
-            // The row was rolled back. Where that is not certain, the process has ended.
+            // The row was rolled back. If that were not certain, the process would have ended.
             database.remove();
         }
         added

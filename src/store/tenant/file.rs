@@ -20,7 +20,7 @@ pub struct TenantFile {
     connection: Connection,
 }
 
-/// How long a checkpoint waits for those who read.
+/// How long a checkpoint waits for readers.
 const CHECKPOINT_WAIT: Duration = Duration::from_secs(1);
 
 impl TenantFile {
@@ -58,7 +58,7 @@ impl TenantFile {
     }
 
     /// Copies the WAL into the file. After an import the WAL is as long as the file, and the next
-    /// change would wait for it. What fails here, the next writer does.
+    /// change would wait for it. If this fails, the next writer copies the WAL.
     pub fn checkpoint(&self) {
         let outcome = self.connection.busy_timeout(CHECKPOINT_WAIT);
         let _ = outcome.and_then(|()| self.database.checkpoint(&self.connection, true));
@@ -79,13 +79,13 @@ impl ImportTransaction<'_> {
         Writing::new(&self.transaction)
     }
 
-    /// Undoes everything and lets other writers go on. What is read from then on is of one moment.
+    /// Rolls everything back and lets other writers go on. Later reads see one moment of the file.
     pub fn abandon(&self) -> Result<(), DatabaseError> {
         self.transaction.execute_batch("ROLLBACK; BEGIN")
     }
 
     pub fn commit(self, now: Timestamp) -> Result<(), DatabaseError> {
-        // What is too old, the server removes.
+        // The limit of the number is kept at once. The server removes entries that are too old.
         records::remove_old_entries(&self.transaction, now, Duration::MAX, u32::MAX)?;
         self.transaction.execute_batch(&self.finish)?;
         database::commit(self.transaction)

@@ -3,7 +3,7 @@
 //! | file | its concern |
 //! |---|---|
 //! | `writer` | the thread with the one writing connection: group commit |
-//! | `upkeep` | what the writer does between commits: merging, checkpoints, removal |
+//! | `upkeep` | work of the writer between commits: merging, checkpoints, removal |
 //! | `file` | a file as commands use it |
 
 mod file;
@@ -135,8 +135,8 @@ impl Tenants {
         slot
     }
 
-    /// Closes the files that nobody has used for a while, and those of deleted tenants, which take
-    /// up their space until then. Ends idle writers: each has a thread and half a MiB.
+    /// Closes files that nobody has used for a while, and files of deleted tenants, which take up
+    /// space until then. Ends idle writers: each has a thread and half a MiB.
     pub fn close_unused(&self) {
         for slot in self.slots() {
             let Some(mut state) = slot.state.try_lock() else { continue };
@@ -242,9 +242,8 @@ impl Tenant {
         })
     }
 
-    /// Runs `work` in a transaction of the tenant's one writer and passes the outcome to `done`, on
-    /// another thread: what `work` returned once it is on disk, what it rejected, or why nothing
-    /// was changed.
+    /// Runs `work` in a transaction of the tenant's one writer, on another thread. `done` gets the
+    /// value or the rejection of `work` after the commit, or the reason why nothing was changed.
     pub fn mutate<T, E>(
         &self,
         demand: Demand,

@@ -1,6 +1,11 @@
-//! What the writer does between commits: it merges segments of the search tables, removes what is
-//! over, and copies the WAL into the file. Each step is bounded, so that a mutation does not wait
-//! long.
+//! Upkeep: between commits the writer merges segments of the search tables, removes expired entries
+//! and responses, and copies the WAL into the file. Each step is bounded, so that a mutation does
+//! not wait long.
+//!
+//! Each commit adds a segment to a search table. FTS5 would merge all segments inside one commit
+//! now and then, which took up to 0.7 s beside 120,000 records. A step merges 64 pages instead,
+//! which takes some 4 ms, and 33 ms at
+//! most.
 
 use std::time::Duration;
 
@@ -20,11 +25,12 @@ const MERGE_PAGES: u32 = 64;
 /// adds about a dozen pages.
 const CHANGES: usize = 128;
 
-/// Entries, and responses, that one step removes: more than come in between.
+/// The most entries, and the most responses, that one step removes. It is more than the commits
+/// between two steps add.
 const REMOVED: u16 = 2_000;
 
-/// What is due for one tenant's file. A file that is opened may have segments and entries that an
-/// earlier process or an import has left.
+/// The upkeep that is due for one tenant's file. A file that was just opened is due: an earlier
+/// process or an import may have left segments and entries.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     /// Since segments were merged.
@@ -65,7 +71,7 @@ impl Upkeep {
             return database.checkpoint(connection, false);
         }
         (self.commits, self.is_done) = (0, true);
-        // Whoever holds the lock writes for a while. The next commit makes a step due again.
+        // If another process writes, the step is left out. The next commit makes one due again.
         connection.busy_timeout(Duration::ZERO)?;
         let outcome = merge_and_remove(connection, keep, now);
         connection.busy_timeout(LOCK_WAIT)?;
