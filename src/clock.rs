@@ -38,6 +38,11 @@ impl Timestamp {
         last_second.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp().into())
     }
 
+    /// The text in a format of `strftime`, in UTC.
+    pub fn format(self, format: &str) -> impl fmt::Display {
+        self.0.strftime(format)
+    }
+
     /// The second that is this long before.
     #[must_use]
     pub fn before(self, duration: Duration) -> Timestamp {

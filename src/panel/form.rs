@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use jiff::Span;
 
-use super::error::{PanelError, TOO_LARGE};
+use super::notice::{Notice, TOO_LARGE};
 use crate::clock::{Moment, Timestamp};
 use crate::http::request::{decode_form, form_pairs};
 use crate::http::{Body, Request};
@@ -16,7 +16,7 @@ use crate::model::validation::{is_date, is_positive_integer};
 pub(super) const MAX_BODY: usize = 16 * 1024;
 
 /// Names and values in the order sent.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
@@ -26,7 +26,7 @@ impl Form {
     /// # Errors
     ///
     /// [`TOO_LARGE`] if the body exceeds [`MAX_BODY`].
-    pub(super) fn from_body(request: &Request) -> Result<Form, PanelError> {
+    pub(super) fn from_body(request: &Request) -> Result<Form, Notice> {
         let body = match &request.body {
             Body::Whole(body) if body.len() <= MAX_BODY => body,
             Body::Whole(_) | Body::TooLarge => return Err(TOO_LARGE),
@@ -48,27 +48,35 @@ impl Form {
 
     /// Skips fields that are not UTF-8.
     fn parse(text: &str) -> Form {
-        Form(
-            form_pairs(text)
-                .filter_map(|(_, name, value)| {
-                    Some((decode_form(name).ok()?, decode_form(value).ok()?))
-                })
-                .collect(),
-        )
+        let pairs = form_pairs(text).filter_map(|(_, name, value)| {
+            Some((decode_form(name).ok()?, decode_form(value).ok()?))
+        });
+        Form(pairs.collect())
+    }
+
+    /// The form with these values of a field in place of its own.
+    pub(super) fn with<V: Into<String>>(
+        mut self,
+        name: &str,
+        values: impl IntoIterator<Item = V>,
+    ) -> Form {
+        self.0.retain(|(own, _)| own != name);
+        self.0.extend(values.into_iter().map(|value| (name.to_owned(), value.into())));
+        self
     }
 
     /// The first value of a field, or an empty string.
     pub(super) fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str()).unwrap_or_default()
-    }
-
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.all(name).next().is_some()
+        self.all(name).next().unwrap_or_default()
     }
 
     /// Every value of a field.
-    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn contains(&self, name: &str, value: &str) -> bool {
+        self.all(name).any(|own| own == value)
     }
 
     /// The id in a field. Returns `None` unless it consists of digits only.
@@ -78,8 +86,7 @@ impl Form {
     }
 }
 
-/// When a key expires: values and labels. A new key expires in a year unless the admin selects
-/// another end.
+/// When a key expires: values and labels.
 pub(super) const ENDS: [(&str, &str); 5] = [
     ("30d", "In 30 days"),
     ("90d", "In 90 days"),

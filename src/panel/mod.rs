@@ -6,37 +6,38 @@
 //! a page of its own.
 
 mod actions;
-mod error;
 mod form;
-mod keys_page;
+mod notice;
+mod page;
 mod passwords;
 mod pending_keys;
 mod sign_in;
-mod templates;
+mod signed_in;
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
 use crate::api::routes::PANEL_PATH;
 use crate::clock::Moment;
-use crate::html::{self, BASE_STYLE, Policy};
+use crate::html;
 use crate::http::responder::printable;
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
 use crate::store::registry::{Action, Registry};
-use error::{METHOD_NOT_ALLOWED, OVERLOADED};
 use form::Form;
+use notice::{METHOD_NOT_ALLOWED, Notice, OVERLOADED, SESSION_ENDED};
+use page::{Content, Page, SCRIPT, STYLE};
 use passwords::Passwords;
 use pending_keys::PendingKeys;
-use templates::{SCRIPT, STYLE};
+use sign_in::Session;
+use signed_in::{SignedInRequest, notice_of};
 
 /// The value of the header `Allow`.
 const METHODS: &str = "GET, HEAD, POST";
 
-static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[BASE_STYLE, STYLE], &[SCRIPT]));
+static POLICY: LazyLock<String> = LazyLock::new(|| html::policy(STYLE, SCRIPT));
 
 /// The panel and its state in memory, which is bounded and lost by a restart.
-#[derive(Debug)]
 pub struct Panel {
     registry: Arc<Registry>,
     /// The requests a minute of a key without a limit of its own.
@@ -53,9 +54,9 @@ impl Panel {
         Panel { registry, rate_limit, passwords, pending_keys }
     }
 
-    /// The response where more sign-ins wait than the processor can hash (contract section 9).
+    /// The response if more sign-ins wait than the processor can hash (contract section 9).
     pub fn overloaded() -> Response {
-        page(templates::error_page(&OVERLOADED))
+        html::protect(failure_page(OVERLOADED), &POLICY)
     }
 
     /// Whether the request is a form that hashes a password. Such forms run one at a time. No other
@@ -69,28 +70,38 @@ impl Panel {
     /// name of the tenant that is signed in.
     pub fn respond(&self, request: &Request) -> (Response, Option<String>) {
         let mut tenant = None;
-        let outcome = match request.method {
-            Method::GET | Method::HEAD => keys_page::handle_get(self, request, &mut tenant),
-            Method::POST => actions::handle_post(self, request, &mut tenant),
-            _ => Err(METHOD_NOT_ALLOWED),
+        let outcome = self.handle(request, &mut tenant);
+        (html::protect(outcome.unwrap_or_else(failure_page), &POLICY), tenant)
+    }
+
+    /// A form passes these checks, in this order: its size, the session, its token, its fields.
+    fn handle(&self, request: &Request, tenant: &mut Option<String>) -> Result<Response, Notice> {
+        let (is_form, form) = match request.method {
+            Method::GET | Method::HEAD => (false, Form::from_query(request)),
+            Method::POST => (true, Form::from_body(request)?),
+            _ => return Err(METHOD_NOT_ALLOWED),
         };
-        (page(outcome.unwrap_or_else(|error| templates::error_page(&error))), tenant)
+        if is_form && form.get("action") == "sign-in" {
+            return sign_in::sign_in(self, request, &form, tenant);
+        }
+        let Some(session) = &Session::find(self, request)? else {
+            let notice = if is_form { SESSION_ENDED } else { notice_of(&form) };
+            return sign_in::page(request, notice, "");
+        };
+        *tenant = Some(session.tenant.name.clone());
+        let signed_in = SignedInRequest { panel: self, request, session };
+        if is_form { signed_in.post(&form) } else { signed_in.get(&form) }
     }
 
     /// Removes new keys that nobody fetched in time. The server calls it once a minute.
     pub fn forget_unfetched_keys(&self, now: Moment) {
         self.pending_keys.purge(now.monotonic);
     }
-
-    /// The number of passwords checked or hashed since the start, including those for unknown
-    /// tenants.
-    pub fn passwords_hashed(&self) -> u64 {
-        self.passwords.hashed()
-    }
 }
 
-fn page(response: Response) -> Response {
-    html::protect(response, &POLICY)
+/// The page of an error that no other page shows.
+fn failure_page(notice: Notice) -> Response {
+    Page { session: None, title: "The request failed", notice, content: Content::Failure }.respond()
 }
 
 /// A redirect to the panel, which the browser requests with GET (RFC 9110 section 15.4.4).

@@ -1,16 +1,14 @@
-//! Passwords are verified and hashed, and failed attempts are throttled (contract section 9).
+//! Passwords are verified, and failed attempts are throttled (contract section 9).
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::error::{PanelError, TOO_MANY_ATTEMPTS};
+use super::notice::{Notice, TOO_MANY_ATTEMPTS};
 use crate::http::Request;
 use crate::http::request::address_of;
-use crate::password::{self, HashError};
+use crate::password;
 
 /// Failures within [`WINDOW`] from which on one address is refused.
 const MAX_OF_ADDRESS: usize = 5;
@@ -26,9 +24,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 pub(super) struct Passwords {
     /// The failures of the last minute, the oldest first. Each has taken the time of a hash, so
     /// there are some thousand at most.
-    failures: Mutex<VecDeque<Failure>>,
-    /// Number of hashes since the start.
-    hashed: AtomicU64,
+    failures: Mutex<Vec<Failure>>,
 }
 
 #[derive(Debug)]
@@ -57,7 +53,7 @@ impl Passwords {
         request: &Request,
         password: &str,
         stored: Option<&str>,
-    ) -> Result<bool, PanelError> {
+    ) -> Result<bool, Notice> {
         let (now, address) = (request.received_at.monotonic, address_of(request.client));
         let mut failures = self.failures.lock();
         failures.retain(|failure| now.saturating_sub(failure.at) < WINDOW);
@@ -68,21 +64,11 @@ impl Passwords {
             return Err(TOO_MANY_ATTEMPTS);
         }
         drop(failures);
-        self.hashed.fetch_add(1, Ordering::Relaxed);
         let matches = password::verify(password, stored);
         if !matches {
-            self.failures.lock().push_back(Failure { subject, address, at: now });
+            self.failures.lock().push(Failure { subject, address, at: now });
         }
         Ok(matches)
-    }
-
-    pub(super) fn hash(&self, password: &str) -> Result<String, HashError> {
-        self.hashed.fetch_add(1, Ordering::Relaxed);
-        password::hash(password)
-    }
-
-    pub(super) fn hashed(&self) -> u64 {
-        self.hashed.load(Ordering::Relaxed)
     }
 }
 
@@ -131,6 +117,5 @@ mod tests {
             tries.filter(|tried| *tried).count()
         };
         assert_eq!(tries(ACME), 50);
-        assert_eq!(passwords.hashed(), 50, "a refusal costs nothing");
     }
 }

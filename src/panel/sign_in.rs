@@ -8,13 +8,13 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::error::{PanelError, SIGN_IN_TOKEN, WRONG_CREDENTIALS};
 use super::form::Form;
-use super::templates::{self, Notice, SignInPage};
+use super::notice::{Notice, SIGN_IN_TOKEN, WRONG_CREDENTIALS};
+use super::page::{Content, Page};
 use super::{Panel, log_event, redirect};
 use crate::http::{Request, Response};
 use crate::secret;
-use crate::store::registry::{Action, SESSION_SECONDS, TenantRow};
+use crate::store::registry::{Action, RegistryError, SESSION_SECONDS, TenantRow};
 
 /// A cookie of the panel, which holds a token.
 pub(super) struct Cookie {
@@ -55,6 +55,13 @@ impl Cookie {
             format!("{name}={token}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}");
         response.header("Set-Cookie", cookie)
     }
+
+    /// Derives the token of the forms that belong to the cookie with this token. The token of the
+    /// forms does not reveal the token of the cookie, and cannot be derived without it.
+    fn form_token(&self, token: &str) -> String {
+        let text = format!("tenantdesk form {}\0{token}", self.name);
+        Base64UrlUnpadded::encode_string(&Sha256::digest(text))
+    }
 }
 
 /// A valid session.
@@ -69,25 +76,12 @@ pub(super) struct Session {
 
 impl Session {
     /// Returns the session of the request's cookie.
-    pub(super) fn find(panel: &Panel, request: &Request) -> Result<Option<Session>, PanelError> {
+    pub(super) fn find(panel: &Panel, request: &Request) -> Result<Option<Session>, Notice> {
         let Some(token) = SESSION.read(request) else { return Ok(None) };
         let hash = secret::hash(token);
         let tenant = panel.registry.find_session(&hash, request.received_at)?;
-        Ok(tenant.map(|tenant| Session { tenant, hash, token: form_token("session", token) }))
+        Ok(tenant.map(|tenant| Session { tenant, hash, token: SESSION.form_token(token) }))
     }
-}
-
-/// Derives the token of the forms that belong to a cookie. It cannot be derived without the cookie
-/// and does not reveal it. `purpose` separates the kinds of forms.
-pub(super) fn form_token(purpose: &str, cookie: &str) -> String {
-    Base64UrlUnpadded::encode_string(
-        &Sha256::new()
-            .chain_update("tenantdesk form ")
-            .chain_update(purpose)
-            .chain_update([0])
-            .chain_update(cookie)
-            .finalize(),
-    )
 }
 
 /// Compares in constant time.
@@ -95,36 +89,19 @@ pub(super) fn is_equal(given: &str, expected: &str) -> bool {
     given.as_bytes().ct_eq(expected.as_bytes()).into()
 }
 
-/// The purpose of the sign-in form's token.
-const PURPOSE: &str = "sign in";
-
 /// Maximum number of characters of a tenant's name that the form and the log repeat; valid names
 /// are shorter.
 const MAX_ECHO: usize = 80;
 
-/// Renders the sign-in form, which is bound to its cookie.
-pub(super) fn page(
-    request: &Request,
-    notice: Option<Notice>,
-    tenant: &str,
-    status: u16,
-) -> Result<Response, PanelError> {
+/// The sign-in page. Its form is bound to its cookie.
+pub(super) fn page(request: &Request, notice: Notice, tenant: &str) -> Result<Response, Notice> {
     let cookie = match SIGN_IN.read(request) {
         Some(cookie) => cookie.to_owned(),
-        None => secret::generate_token()?,
+        None => secret::generate_token().map_err(RegistryError::from)?,
     };
-    let page = SignInPage { notice, tenant, token: &form_token(PURPOSE, &cookie) };
-    Ok(SIGN_IN.set(request, &cookie, templates::page(status, &page)?))
-}
-
-/// Renders the sign-in form with an error message and the error's status.
-pub(super) fn page_with_error(
-    request: &Request,
-    error: &PanelError,
-    tenant: &str,
-) -> Result<Response, PanelError> {
-    page(request, Some(Notice::error(error)), tenant, error.status)
-        .map(|page| error.add_headers(page))
+    let content = Content::SignIn { tenant, token: &SIGN_IN.form_token(&cookie) };
+    let page = Page { session: None, title: "Sign in", notice, content };
+    Ok(SIGN_IN.set(request, &cookie, page.respond()))
 }
 
 /// Handles the sign-in form. Sets `signed_in` to the tenant's name after a success.
@@ -133,14 +110,12 @@ pub(super) fn sign_in(
     request: &Request,
     form: &Form,
     signed_in: &mut Option<String>,
-) -> Result<Response, PanelError> {
+) -> Result<Response, Notice> {
     let name = form.get("tenant");
     let shown: String = name.chars().take(MAX_ECHO).collect();
-    let bound = SIGN_IN
-        .read(request)
-        .is_some_and(|cookie| is_equal(form.get("token"), &form_token(PURPOSE, cookie)));
-    if !bound {
-        return page_with_error(request, &SIGN_IN_TOKEN, &shown);
+    let expected = SIGN_IN.read(request).map(|cookie| SIGN_IN.form_token(cookie));
+    if !expected.is_some_and(|expected| is_equal(form.get("token"), &expected)) {
+        return page(request, SIGN_IN_TOKEN, &shown);
     }
     match create_session(panel, request, name, form.get("password")) {
         Ok(token) => {
@@ -153,7 +128,7 @@ pub(super) fn sign_in(
             if error == WRONG_CREDENTIALS {
                 log_event(request, &shown, Action::FailedSignIn, None);
             }
-            page_with_error(request, &error, &shown)
+            page(request, error, &shown)
         }
     }
 }
@@ -164,7 +139,7 @@ fn create_session(
     request: &Request,
     name: &str,
     password: &str,
-) -> Result<String, PanelError> {
+) -> Result<String, Notice> {
     let (registry, now) = (&panel.registry, request.received_at);
     let tenant = registry.find_tenant(name)?;
     let stored = tenant.as_ref().map(|tenant| tenant.password_hash.as_str());
@@ -174,7 +149,7 @@ fn create_session(
         if let Some(former) = Session::find(panel, request)? {
             registry.end_session(&former.hash)?;
         }
-        let token = secret::generate_token()?;
+        let token = secret::generate_token().map_err(RegistryError::from)?;
         // The password may have been changed during the check.
         if registry.create_session(&tenant, &secret::hash(&token), request.client, now)? {
             return Ok(token);

@@ -5,14 +5,13 @@ mod page;
 use std::sync::LazyLock;
 
 use super::compressed::Compressed;
-use crate::html::{self, HTML, Policy};
+use crate::html::{self, HTML};
 use crate::http::{Request, Response};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-static POLICY: LazyLock<Policy> =
-    LazyLock::new(|| Policy::new(&[html::BASE_STYLE, STYLE], &[SCRIPT]));
+static POLICY: LazyLock<String> = LazyLock::new(|| html::policy(STYLE, SCRIPT));
 
 /// Rendered once: it is large, and anyone may ask for it. Writing to a `String` does not fail.
 static PAGE: LazyLock<Compressed> =
