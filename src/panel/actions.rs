@@ -4,7 +4,7 @@ use super::form::{Form, key_end, overlap, parse_limit};
 use super::notice::{FORM_TOKEN, NO_NOTICE, Notice};
 use super::pending_keys::PendingKey;
 use super::redirect;
-use super::sign_in::{SESSION, is_equal};
+use super::session::{SESSION, is_equal};
 use super::signed_in::SignedInRequest;
 use crate::http::Response;
 use crate::model::{KeyId, Scopes};

@@ -11,6 +11,7 @@ mod notice;
 mod page;
 mod passwords;
 mod pending_keys;
+mod session;
 mod sign_in;
 mod signed_in;
 
@@ -29,7 +30,7 @@ use notice::{METHOD_NOT_ALLOWED, Notice, OVERLOADED, SESSION_ENDED};
 use page::{Content, Page, SCRIPT, STYLE};
 use passwords::Passwords;
 use pending_keys::PendingKeys;
-use sign_in::Session;
+use session::Session;
 use signed_in::{SignedInRequest, notice_of};
 
 /// The value of the header `Allow`.

@@ -7,7 +7,7 @@ use askama::Template;
 use super::form::{ENDS, Form, OVERLAPS};
 use super::notice::Notice;
 use super::pending_keys::PendingKey;
-use super::sign_in::Session;
+use super::session::Session;
 use crate::html::{self, HTML};
 use crate::http::Response;
 use crate::model::{Scope, Scopes};
@@ -39,7 +39,7 @@ pub(super) enum Content<'a> {
         /// The token of the form.
         token: &'a str,
     },
-    Keys(KeyList<'a>),
+    Keys(&'a KeyList<'a>),
     KeyForm {
         /// The key that is changed, or `None` for a new key.
         key: Option<&'a KeyRow>,

@@ -4,7 +4,7 @@ use super::form::Form;
 use super::notice::{NO_NOTICE, Notice};
 use super::page::{Content, KeyList, Page};
 use super::pending_keys::PendingKey;
-use super::sign_in::Session;
+use super::session::Session;
 use super::{Panel, log_event};
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
@@ -99,7 +99,7 @@ impl SignedInRequest<'_> {
             rate_limit: self.panel.rate_limit,
             event_lists,
         };
-        Ok(self.page(title, notice, Content::Keys(keys)))
+        Ok(self.page(title, notice, Content::Keys(&keys)))
     }
 
     /// The page with the form for a new key, or for a change of `key`.
