@@ -39,7 +39,7 @@ pub(super) fn render() -> askama::Result<String> {
     let introduction = introduction();
     let topics = introduction.split("## ").filter_map(|topic| topic.split_once("\n\n"));
     let chapter = |(tag, about)| {
-        (tag, about, Operation::all().filter(|one| one.tag() == tag).collect::<Vec<_>>())
+        (tag, about, Operation::all().filter(|one| one.tag == tag).collect::<Vec<_>>())
     };
     let page = Page {
         topics: topics
@@ -70,7 +70,7 @@ fn examples(id: &str) -> Vec<Example> {
 
 /// The fields of a record, each with its values in a few words.
 fn fields(operations: &[Operation]) -> Vec<(&'static Field, String)> {
-    let Some(resource) = operations.first().and_then(Operation::resource) else {
+    let Some(resource) = operations.first().and_then(|one| one.resource) else {
         return Vec::new();
     };
     let written = resource.fields.iter().map(|field| match field.default {
@@ -99,12 +99,12 @@ fn words(kind: Kind) -> String {
 
 /// What an operation does and needs.
 fn about(operation: &Operation) -> Safe<String> {
-    let scopes: Vec<String> = operation.scopes().iter().map(Scope::to_string).collect();
+    let scopes: Vec<String> = operation.scopes.iter().map(Scope::to_string).collect();
     let scopes = scopes.join("` or `");
     let needs = if scopes.is_empty() { "" } else { &format!(" Needs the scope `{scopes}`.") };
-    let is_get = operation.method() == "get";
+    let is_get = operation.method == "get";
     let head = if is_get { " HEAD returns the same without the body." } else { "" };
-    html(&format!("{}{needs}{head}", operation.about()))
+    html(&format!("{}{needs}{head}", operation.about))
 }
 
 /// A paragraph as HTML: escaped, with `code` between back quotes.
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn each_operation_has_an_example() {
         for operation in Operation::all() {
-            assert!(!examples(&operation.id()).is_empty(), "{}", operation.id());
+            assert!(!examples(&operation.id).is_empty(), "{}", operation.id);
         }
     }
 }

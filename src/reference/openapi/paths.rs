@@ -31,12 +31,14 @@ pub(super) fn paths(shared: &mut Responses) -> Value {
     let mut paths = json!({});
     for operation in Operation::all() {
         let mut document = of_operation(&operation);
-        add_errors(shared, &mut document, &operation.errors(), true);
-        paths[operation.path][operation.method()] = document;
+        add_errors(shared, &mut document, &operation.errors, true);
+        paths[operation.path][operation.method] = document;
     }
     for (path, route) in ROUTES {
         let Route::Page(page, id, about) = route else { continue };
-        let (mut document, groups) = of_page(page, id, about);
+        let (responses, groups) = of_page(page, about);
+        let mut document = json!({ "operationId": id, "tags": ["service"], "summary": about,
+            "security": [], "responses": responses });
         add_errors(shared, &mut document, &errors(|group| groups.contains(&group)), false);
         paths[path]["get"] = document;
         if !route.is_prefixed() {
@@ -53,19 +55,22 @@ pub(super) fn paths(shared: &mut Responses) -> Value {
 }
 
 fn of_operation(operation: &Operation) -> Value {
-    let scopes = operation.scopes().into_iter().map(|scope| json!([scope.to_string()]));
-    let security: Vec<Value> = scopes.map(|scopes| json!({ "apiKey": scopes })).collect();
-    let title = operation.resource().map(|resource| capitalize(resource.name)).unwrap_or_default();
+    let schemes = operation.scopes.iter().map(|scope| json!({ "apiKey": [scope.to_string()] }));
+    let mut security: Vec<Value> = schemes.collect();
+    if security.is_empty() {
+        security.push(json!({ "apiKey": [] }));
+    }
+    let title = operation.resource.map(|resource| capitalize(resource.name)).unwrap_or_default();
     let mut document = json!({
-        "operationId": operation.id(),
-        "tags": [operation.tag()],
-        "summary": operation.title(),
-        "description": operation.about(),
-        "security": if security.is_empty() { vec![json!({ "apiKey": [] })] } else { security },
-        "parameters": operation.parameters().iter().map(parameter).collect::<Vec<_>>(),
-        "responses": success(operation.action(), &title),
+        "operationId": operation.id,
+        "tags": [operation.tag],
+        "summary": operation.title,
+        "description": operation.about,
+        "security": security,
+        "parameters": operation.parameters.iter().map(parameter).collect::<Vec<_>>(),
+        "responses": success(operation.action, &title),
     });
-    let (body, limit) = match operation.action() {
+    let (body, limit) = match operation.action {
         Action::Create(_) => (format!("{title}Create"), "64 KiB"),
         Action::Update(_) => (format!("{title}Update"), "64 KiB"),
         Action::Batch => ("Batch".to_owned(), "1 MiB"),
@@ -74,56 +79,54 @@ fn of_operation(operation: &Operation) -> Value {
     document["requestBody"] = json!({
         "required": true,
         "description": format!("One JSON object in UTF-8, at most {limit}."),
-        "content": { "application/json": { "schema": schema_ref(&body) } },
+        "content": { JSON: { "schema": schema_ref(&body) } },
     });
     document
 }
 
 /// The responses to requests that succeed. `title` is the schema of the resource's records.
 fn success(action: Action, title: &str) -> Value {
+    const CHANGE: [&str; 2] = ["ETag", "Idempotent-Replayed"];
+    let ok = |about: &str, schema: Value, headers: &[&str]| {
+        with_headers(content(JSON, about, schema), true, headers)
+    };
     let record = || schema_ref(title);
-    let either = || json!({ "oneOf": [record(), schema_ref(&format!("{title}Page"))] });
-    let (status, about, schema, headers): (_, _, _, &[&str]) = match action {
-        Action::Create(_) => {
-            ("201", "The new record.", record(), &["Location", "ETag", "Idempotent-Replayed"])
+    match action {
+        Action::Create(_) => json!({
+            "201": ok("The new record.", record(), &["Location", "ETag", "Idempotent-Replayed"]),
+            "200": ok("The record that `update_by` found, after the change.", record(), &CHANGE),
+        }),
+        Action::Read(_) => {
+            let either = json!({ "oneOf": [record(), schema_ref(&format!("{title}Page"))] });
+            json!({ "200": ok("The record, or a page of them.", either, &["Link", "ETag"]),
+                "304": unchanged("record", true) })
         }
-        Action::Read(_) => ("200", "The record, or a page of them.", either(), &["Link", "ETag"]),
-        Action::Update(_) => {
-            ("200", "The changed record.", record(), &["ETag", "Idempotent-Replayed"])
-        }
+        Action::Update(_) => json!({ "200": ok("The changed record.", record(), &CHANGE) }),
         Action::Delete(_) => {
-            ("204", "The record is deleted.", Value::Null, &["Idempotent-Replayed"])
+            let about = json!({ "description": "The record is deleted." });
+            json!({ "204": with_headers(about, true, &["Idempotent-Replayed"]) })
         }
         Action::Changes => {
-            ("200", "The entries, the oldest first.", schema_ref("ChangePage"), &["Link"])
+            let about = "The entries, the oldest first.";
+            json!({ "200": ok(about, schema_ref("ChangePage"), &["Link"]) })
         }
-        Action::Whoami => ("200", "The key.", schema_ref("Whoami"), &[]),
+        Action::Whoami => json!({ "200": ok("The key.", schema_ref("Whoami"), &[]) }),
         Action::Batch => {
             let about = "The results, in the order of the operations.";
-            ("200", about, schema_ref("BatchResults"), &["Idempotent-Replayed"])
+            json!({ "200": ok(about, schema_ref("BatchResults"), &["Idempotent-Replayed"]) })
         }
-    };
-    let mut response = json!({ "description": about });
-    if !schema.is_null() {
-        response["content"] = json!({ "application/json": { "schema": schema } });
     }
-    let mut responses = json!({ status: with_headers(response, true, headers) });
-    match action {
-        Action::Read(_) => responses["304"] = unchanged("record", true),
-        Action::Create(resource) => {
-            let about = json!("The record that `update_by` found, after the change.");
-            responses["200"] = success(Action::Update(resource), title)["200"].take();
-            responses["200"]["description"] = about;
-        }
-        _ => {}
-    }
-    responses
 }
 
 /// The response to a request whose `If-None-Match` names the version.
 fn unchanged(what: &str, counted: bool) -> Value {
     let about = format!("The {what} has the version of `If-None-Match`.");
     with_headers(json!({ "description": about }), counted, &["ETag"])
+}
+
+/// A response with a body.
+fn content(media_type: &str, about: &str, schema: Value) -> Value {
+    json!({ "description": about, "content": { media_type: { "schema": schema } } })
 }
 
 /// HEAD: as GET, without the bodies.
@@ -180,26 +183,22 @@ fn with_headers(mut response: Value, counted: bool, others: &[&str]) -> Value {
     response
 }
 
-/// A page without a key, and the groups of its errors.
-fn of_page(page: PublicPage, id: &str, about: &str) -> (Value, &'static [OperationGroup]) {
+/// The responses of a page without a key, and the groups of its errors.
+fn of_page(page: PublicPage, about: &str) -> (Value, &'static [OperationGroup]) {
     use OperationGroup::{All, Page, Ready};
-    let ok = |media: &str, schema: Value| json!({ "description": about, "content": { media: { "schema": schema } } });
-    let cached = |media, kind: &str| {
-        let document = with_headers(ok(media, json!({ "type": kind })), false, &["ETag"]);
-        json!({ "200": document, "304": unchanged("document", false) })
+    let document = |media_type: &str, kind: &str| {
+        let whole = content(media_type, about, json!({ "type": kind }));
+        json!({ "200": with_headers(whole, false, &["ETag"]), "304": unchanged("document", false) })
     };
-    let state = || json!({ "200": ok(JSON, schema_ref("State")) });
+    let state = || json!({ "200": content(JSON, about, schema_ref("State")) });
     let redirect = || with_headers(json!({ "description": about }), false, &["Location"]);
-    let (responses, groups): (_, &[_]) = match page {
-        PublicPage::OpenApi => (cached(JSON, "object"), &[All, Page]),
-        PublicPage::Docs => (cached("text/html", "string"), &[All, Page]),
+    match page {
+        PublicPage::OpenApi => (document(JSON, "object"), &[All, Page]),
+        PublicPage::Docs => (document("text/html", "string"), &[All, Page]),
         PublicPage::Health => (state(), &[All]),
         PublicPage::Ready => (state(), &[All, Page, Ready]),
         PublicPage::Root => (json!({ "302": redirect() }), &[All, Page]),
-    };
-    let document = json!({ "operationId": id, "tags": ["service"], "summary": about,
-        "security": [], "responses": responses });
-    (document, groups)
+    }
 }
 
 /// Adds to the operation the responses of its errors, by status.
@@ -234,7 +233,7 @@ fn failure(codes: &[&str]) -> Value {
     let examples = codes.iter().map(|code| ((*code).to_owned(), reference("examples", code)));
     json!({
         "description": format!("`{}`", codes.join("`, `")),
-        "content": { "application/json": {
+        "content": { JSON: {
             "schema": schema_ref("Error"),
             "examples": examples.collect::<Map<_, _>>(),
         } },

@@ -18,7 +18,7 @@ const TEXT: &str = r"^[^\u0000]*$";
 /// Text without U+0000 that is not only white space.
 const FILLED_TEXT: &str = r"^[^\u0000]*[^\u0000\s][^\u0000]*$";
 /// Not only white space.
-const FILLED: &str = r"\S";
+pub(super) const FILLED: &str = r"\S";
 
 /// A record, a page, the bodies of POST and PUT, and enumerations.
 pub(super) fn schemas() -> Map<String, Value> {
