@@ -40,10 +40,11 @@ pub struct Config {
         value_parser = socket_address
     )]
     pub listen: SocketAddr,
-    /// Worker threads; a tenant uses one of 16 at a time [default: 4 for each core, at least 32]
+    /// Worker threads, at least 4; one tenant uses a sixteenth of them [default: 4 for each core, at
+    /// least 32]
     #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N",
           default_value_t = default_workers(), hide_default_value = true,
-          value_parser = number_from::<1, 1024>)]
+          value_parser = number_from::<MIN_WORKERS, 1024>)]
     pub workers: usize,
     /// Requests a minute for each key
     #[arg(long, env = "TENANTDESK_RATE_LIMIT", default_value = "100", value_name = "N",
@@ -105,7 +106,7 @@ pub struct TenantLimits {
     #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_name = "TIME",
           value_parser = retention)]
     pub keep_changes: Duration,
-    /// The size of a tenant's file from which on it accepts only deletions, such as 500MiB or 10GiB
+    /// The largest size of a tenant's file, such as 500MiB; a larger file takes only deletions
     #[arg(long = "max-tenant-size", env = "TENANTDESK_MAX_TENANT_SIZE", default_value = "10GiB",
           value_name = "SIZE", value_parser = size)]
     pub max_size: u64,

@@ -1,5 +1,4 @@
-//! Writes JSON text piece by piece, for documents that contain JSON text already or that are too
-//! long for memory.
+//! Writes JSON text piece by piece, for documents that contain JSON text already.
 //!
 //! serde_json's own way to insert JSON text is its feature `raw_value`. With that feature, text in a
 //! request body can be parsed as JSON (see Cargo.toml).

@@ -20,7 +20,8 @@ pub(super) struct Arguments {
     dir: PathBuf,
     /// Only this tenant, with its keys
     tenant: Option<String>,
-    /// Then remove all but the newest N backups of the same kind: of all tenants, or of this tenant
+    /// Keep the newest N backups of this kind, and remove older ones; the kinds are all tenants, and
+    /// this tenant
     #[arg(long, value_name = "N", value_parser = positive::<NonZeroUsize>)]
     keep: Option<NonZeroUsize>,
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::GlobalOptions;
 use crate::store::archive::check::{self, Finding};
 
-/// What is said of a file without a tenant. It is no fault.
+/// The message about a file without a tenant. The file is no fault.
 pub(super) const ORPHAN: &str = "no tenant in the registry has this file; it is left as it is";
 
 pub(super) fn run(options: &GlobalOptions) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-/// The examples of each command, which are also those of the command that it belongs to.
+/// The examples of all commands. A group such as `tenant` shows the examples of its commands.
 const EXAMPLES: &[&str] = &[
     "tenantdesk serve --create-tenant demo",
     "tenantdesk serve --listen 0.0.0.0:8443 --tls-cert chain.pem --tls-key key.pem",

@@ -13,9 +13,8 @@ use super::{GlobalOptions, reason};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The server's address, such as http://127.0.0.1:8080; /readyz is added. It is an IP address
-    /// or localhost, and plain HTTP: this is the check of a server on its own machine. Ask one with
-    /// --tls-cert by `curl --insecure`
+    /// The server's address, such as http://127.0.0.1:8080, with an IP address or localhost; /readyz
+    /// is added. A server with --tls-cert does not answer plain HTTP: use `curl --insecure`
     #[arg(env = "TENANTDESK_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     url: SocketAddr,
 }

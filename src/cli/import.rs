@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::fs::File;
-use std::io::{self, BufWriter, Stdout, Write as _};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
@@ -10,10 +9,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::output::print_stderr;
+use super::output::{print_document, print_stderr};
 use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::clock::Clock;
-use crate::json_writer::JsonWriter;
 use crate::model::Resource;
 use crate::store::TenantFile;
 use crate::transfer::{Format, Import, ImportObserver, Imported, Mode, RowError};
@@ -31,11 +29,11 @@ pub(super) struct Arguments {
     /// Keep the ids of the file; the resource must never have held a record
     #[arg(long, conflicts_with = "update_by")]
     keep_ids: bool,
-    /// Change the records that the rows name by this field: `id`, or a text or e-mail field. A row
-    /// that names none is a new record, except by `id`
+    /// Update the record that has the row's value in this field: `id`, or a text or e-mail field. If
+    /// there is none, the row creates a record, except by `id`
     #[arg(long, value_name = "FIELD")]
     update_by: Option<String>,
-    /// Check the whole file, report its faults or what it would do, but store nothing
+    /// Check the whole file and report its faults or its changes; store nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -64,29 +62,25 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let import = Import { resource, format, mode, dry_run: *dry_run };
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
     let bar = ProgressBar::new(metadata.len()).with_style(style);
-    let document = options.json.then(|| {
-        let mut document = JsonWriter::default();
-        document.begin_object();
-        document.member("done", "nothing");
-        document.member("tenant", &tenant.name);
-        document.member("resource", resource.plural);
-        document.name("faults");
-        document.begin_array();
-        document
-    });
-    let stdout = BufWriter::new(io::stdout());
-    let (kinds, written) = (Vec::new(), Ok(()));
-    let mut report = ErrorReport { bar: bar.clone(), errors: 0, kinds, document, stdout, written };
+    let faults = options.json.then(Vec::new);
+    let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
     let now = Clock::system().now().timestamp();
     let outcome = import.run(bar.wrap_read(source), &mut file, now, &mut report);
-    report.finish()?;
+    bar.finish_and_clear();
+    report.summarize();
+    if let Some(faults) = report.faults.filter(|faults| !faults.is_empty()) {
+        let plural = resource.plural;
+        let document = json!({"done": "nothing", "tenant": tenant.name, "resource": plural,
+            "faults": faults});
+        print_document(&document.to_string())?;
+    }
     let imported = outcome?;
     warn(&imported);
     let (document, text) = result(&import, &tenant.name, &imported);
     options.report(&document, &text)
 }
 
-/// Prints what a person may not have intended.
+/// Warns about effects that the operator may not have intended.
 fn warn(imported: &Imported) {
     /// So many values lose zeros only if a program has read them as numbers.
     const MIN_LOST_ZEROS: u64 = 11;
@@ -106,7 +100,7 @@ fn warn(imported: &Imported) {
     }
 }
 
-/// What the import did, as a document and as a text.
+/// The result of the import, as a document and as a text.
 fn result(import: &Import, tenant: &str, imported: &Imported) -> (Value, String) {
     let Imported { created, changed, unchanged, fields, .. } = imported;
     let (rows, plural) = (created + changed + unchanged, import.resource.plural);
@@ -135,33 +129,16 @@ fn result(import: &Import, tenant: &str, imported: &Imported) -> (Value, String)
     (document, text)
 }
 
-/// Reports each row error when it is found, so that memory is bounded: the first ones of each kind
-/// on standard error, and with `--json` all of them in a document on standard output.
+/// Prints the first errors of each kind when they are found. With `--json` it keeps all errors.
 struct ErrorReport {
     bar: ProgressBar,
-    errors: u64,
-    /// The first fault of each field and code, and how many there are.
+    /// The first error of each field and code, and how many there are.
     kinds: Vec<(RowError, u64)>,
-    /// The document with the list of errors, in which it ends up to now.
-    document: Option<JsonWriter>,
-    stdout: BufWriter<Stdout>,
-    /// The first failed write to standard output. Nothing is written after it.
-    written: io::Result<()>,
+    /// All errors, for the document of `--json`.
+    faults: Option<Vec<RowError>>,
 }
 
 impl ErrorReport {
-    fn finish(mut self) -> anyhow::Result<()> {
-        self.bar.finish_and_clear();
-        self.summarize();
-        if let (Some(mut document), Ok(()), 1..) = (self.document, &self.written, self.errors) {
-            document.end_array();
-            document.end_object();
-            self.written =
-                self.stdout.write_all(&document.take()).and_then(|()| writeln!(self.stdout));
-        }
-        self.written.and_then(|()| self.stdout.flush()).context("cannot write to standard output")
-    }
-
     /// Prints how many faults there are of each kind, unless there is only one of each.
     fn summarize(&self) {
         if self.kinds.iter().all(|(_, count)| *count == 1) {
@@ -174,9 +151,8 @@ impl ErrorReport {
         }
     }
 
-    /// Counts a fault, and returns whether standard error shows it.
+    /// Counts an error, and returns whether standard error shows it.
     fn count(&mut self, error: &RowError) -> bool {
-        self.errors += 1;
         let is_same = |first: &RowError| (&first.field, first.code) == (&error.field, error.code);
         if let Some((_, count)) = self.kinds.iter_mut().find(|(first, _)| is_same(first)) {
             *count += 1;
@@ -190,10 +166,7 @@ impl ErrorReport {
 
 impl ImportObserver for ErrorReport {
     fn row_error(&mut self, error: &RowError) {
-        if let (Some(document), Ok(())) = (&mut self.document, &self.written) {
-            document.value(error);
-            self.written = self.stdout.write_all(&document.take());
-        }
+        self.faults.iter_mut().for_each(|faults| faults.push(error.clone()));
         if self.count(error) {
             self.bar.suspend(|| print_stderr(&error.to_string()));
         }

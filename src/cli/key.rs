@@ -26,12 +26,11 @@ pub(super) enum Command {
         /// The tenant's name
         tenant: String,
     },
-    /// Create a key with the name, scopes, limit and end of another, print it, and end the other
-    /// after the overlap
+    /// Create and print a key with the properties of an old key, and end the old key after the overlap
     Replace {
         #[command(flatten)]
         key: KeyArguments,
-        /// The time for which both keys are accepted; 0 ends the old one at once
+        /// How long both keys are accepted; with 0 the old key ends at once
         #[arg(long, default_value = "24h", value_name = "TIME", value_parser = overlap)]
         overlap: Span,
     },
@@ -55,12 +54,11 @@ pub(super) enum Command {
     Expire {
         #[command(flatten)]
         key: KeyArguments,
-        /// The last second of a date, a timestamp, or a time from now such as `30d`, in UTC; or
-        /// `never`
+        /// A date (its last second), a timestamp, a time from now such as `30d`, or `never`; in UTC
         #[arg(value_name = "WHEN", value_parser = expiry)]
         expires: Expiry,
     },
-    /// Revoke a key permanently; a second time has no effect
+    /// Revoke a key for good; to revoke it again is no error
     Revoke(KeyArguments),
     /// Delete a key
     Delete(KeyArguments),
@@ -77,7 +75,7 @@ pub(super) struct NewKeyArguments {
     #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',',
           value_parser = scopes)]
     scopes: Vec<Scopes>,
-    /// The last second of a date, a timestamp, or a time from now such as `30d`, in UTC; or `never`
+    /// A date (its last second), a timestamp, a time from now such as `30d`, or `never`; in UTC
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = expiry)]
     expires: Expiry,
     /// Requests a minute, 1 to 100000, or `default` for the server's limit
@@ -144,7 +142,7 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
     }
 }
 
-/// The operator, as whoever changes the tenant's keys.
+/// The access to a tenant's keys, in the name of the operator.
 fn operator<'a>(registry: &'a Registry, tenant: &TenantRow, now: Moment) -> Administration<'a> {
     registry.administer(tenant.id, Admin::CommandLine, now)
 }

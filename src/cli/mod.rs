@@ -156,7 +156,7 @@ fn command() -> clap::Command {
     examples::add(root, "tenantdesk")
 }
 
-/// What `--version` prints. `build.rs` finds the commit.
+/// The text of `--version`. `build.rs` finds the commit.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let commit = option_env!("TENANTDESK_COMMIT").map(|commit| format!("commit {commit}, "));
     format!(

@@ -13,12 +13,11 @@ use crate::words::count;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The directory of a backup, or a directory of backups, of which the newest suitable one is
-    /// used
+    /// A backup, or a directory of backups; then the newest suitable backup is used
     dir: PathBuf,
     /// Only this tenant; the server may run
     tenant: Option<String>,
-    /// The tenant's name here, if it is not its name in the backup
+    /// Restore the tenant under this name instead of its name in the backup
     #[arg(long = "as", requires = "tenant", value_parser = tenant_name, value_name = "NEW")]
     new_name: Option<String>,
     /// Replace the records of a tenant that exists; its keys, password and state are kept
@@ -43,7 +42,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     options.report(&document(&restored), &text(&restored))
 }
 
-/// Reports what the operator has to know or do.
+/// Tells the operator about missing tenants, active keys and the replicator.
 fn report(restored: &Restored) {
     for LeftOutTenant { id, name, reason } in &restored.left_out {
         print_stderr(&format!(

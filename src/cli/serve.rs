@@ -25,7 +25,7 @@ use super::supervisor::{notify, notify_ready, notify_reloading, ping};
 use super::{GlobalOptions, tenant_name};
 use crate::app::App;
 use crate::clock::Clock;
-use crate::config::{Config, MIN_WORKERS};
+use crate::config::{Config, MIN_OPEN};
 use crate::edge::Edge;
 use crate::files::free_space;
 use crate::model::{Scopes, TenantId};
@@ -55,7 +55,7 @@ enum LogFormat {
     Json,
 }
 
-/// The most lines of the log that wait.
+/// The maximum number of log lines that wait for the thread that writes them.
 const MAX_LOG_LINES: usize = 16_384;
 
 /// The interval at which last uses of keys and failed sign-ins are written.
@@ -146,11 +146,10 @@ fn start_log(format: LogFormat) -> (WorkerGuard, ErrorCounter) {
 fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -> Config {
     let mut config = arguments.config.clone();
     config.data_dir.clone_from(&options.data_dir);
-    config.workers = config.workers.max(MIN_WORKERS);
     // An open tenant uses three descriptors, and two for each extra connection. Half of all
     // descriptors belong to clients.
     let affordable = usize::try_from(descriptors / 16).unwrap_or(usize::MAX);
-    config.tenants.open = config.tenants.open.min(affordable).max(16);
+    config.tenants.open = config.tenants.open.min(affordable).max(MIN_OPEN);
     config
 }
 
@@ -303,7 +302,8 @@ fn url(server: &Edge, address: SocketAddr) -> String {
     format!("{}://{address}", server.scheme())
 }
 
-/// The address at which this machine reaches the listener, also if it listens on all addresses.
+/// The address at which this machine reaches the listener. A listener on all addresses is reached
+/// on loopback.
 pub(super) fn reachable(listening: SocketAddr) -> SocketAddr {
     let ip = match listening.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -30,7 +30,7 @@ pub(super) enum Command {
     },
     /// List all tenants
     List,
-    /// Rename a tenant; its keys, sessions and records remain, and sign-in is by the new name
+    /// Rename a tenant; it keeps its keys, sessions and records, and its admin signs in by the new name
     Rename {
         /// The tenant's name
         name: String,
@@ -38,7 +38,7 @@ pub(super) enum Command {
         #[arg(value_name = "NEW", value_parser = tenant_name)]
         new_name: String,
     },
-    /// Reject a tenant's keys until it is activated
+    /// Reject a tenant's keys until the tenant is activated
     Suspend {
         /// The tenant's name
         name: String,
@@ -52,7 +52,7 @@ pub(super) enum Command {
     Trial {
         /// The tenant's name
         name: String,
-        /// YYYY-MM-DD, UTC
+        /// The last day of the trial, YYYY-MM-DD, UTC
         #[arg(value_name = "DATE", value_parser = date)]
         until: String,
     },

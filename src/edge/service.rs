@@ -27,7 +27,7 @@ use crate::http::{ApiError, Body, Request, Responder};
 /// The path of the health check.
 const HEALTH_PATH: &str = "/healthz";
 
-/// What all connections share.
+/// The state that all connections share.
 pub(super) struct EdgeContext {
     pub(super) parts: EdgeParts,
     pub(super) trusted: TrustedNetworks,

@@ -46,7 +46,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// Those of [`Tls::load`]. The previous certificate stays in use.
+    /// The same as [`Tls::load`]. The previous certificate stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let new = read(&self.files)?;
         *self.current.write() = new;

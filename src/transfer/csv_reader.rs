@@ -1,7 +1,9 @@
 //! A strict, streaming CSV reader.
 //!
-//! The `csv` crate writes files but does not read them: it accepts an unclosed quote and a row of
-//! any size, so that half of a file could end up in one cell, and text after a closing quote.
+//! The `csv` crate writes files but does not read them, because it accepts an unclosed quote and a
+//! row of any size. Example: row 2 begins a quote and never closes it. The crate would put the rest
+//! of the file into one cell, and an import could store that cell as `notes`. This reader rejects
+//! the row. It also rejects text after a closing quote.
 
 use std::io::{self, BufRead};
 
@@ -45,7 +47,7 @@ const NOT_CLOSED: &str = "The file ends inside a quoted cell; a quote is not clo
 const AFTER_QUOTE: &str = "Text follows the closing quote of a cell. Put the whole cell in quotes, \
                            and write each quote in it twice.";
 
-/// Where a row begins, and a message if the row is malformed.
+/// The position of a row, and a message if the row is malformed.
 type Row = (Position, Result<(), &'static str>);
 
 impl<R: BufRead> CsvRows<R> {

@@ -44,7 +44,7 @@ impl Format {
 /// indicates an unclosed quote or a file of another format.
 const MAX_ROW: usize = 1024 * 1024;
 
-/// Where a row begins.
+/// The place in the file at which a row begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Position {
     /// The line of the file, from 1.
@@ -70,7 +70,7 @@ pub struct RowError {
     pub field: String,
     /// A field code, or one of `invalid_row`, `unknown_column`, `bad_request` and the like.
     pub code: &'static str,
-    /// One sentence that says what is wrong.
+    /// One or two sentences: the fault, and how to remove it.
     pub message: String,
 }
 

@@ -11,7 +11,7 @@ use crate::model::{Field, FieldError, ID, Json, JsonObject, RecordId, Resource, 
 use crate::store::{DatabaseError, Reading, Record};
 use crate::words;
 
-/// What a row stands for.
+/// The record that a row stands for.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
     /// A new record.
@@ -68,7 +68,7 @@ pub(super) struct RowValidator<'a> {
     pub mode: Mode,
     /// The values so far in the column of [`Mode::key`].
     seen: HashSet<Value>,
-    /// Where the row begins, and its errors so far.
+    /// The position of the present row, and its errors so far.
     position: Position,
     errors: Vec<RowError>,
 }
