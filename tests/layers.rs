@@ -113,7 +113,7 @@ fn table(document: &str) -> Vec<Row> {
     cells.map(|cells| (names(cells[0]), names(cells[2]))).collect()
 }
 
-/// What the table does not allow `source` to use.
+/// Lists each use in `source` that the table does not allow.
 fn violations(table: &[Row], source: &Source) -> BTreeSet<String> {
     let (file, module) = (&source.file, &source.module[0]);
     let layer = |module: &String| table.iter().position(|(modules, _)| modules.contains(module));
@@ -178,7 +178,7 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The source files without those of unit tests.
+/// The source files, except files of unit tests.
 fn sources() -> Vec<Source> {
     let directory = root().join("src");
     let files = rust_files(&directory).into_iter();

@@ -1,5 +1,5 @@
-//! What clients rely on, as a set of lines: one for each operation, parameter, response, error,
-//! member and value.
+//! The interface as a set of lines. Each operation, parameter, response, error, member and value is
+//! one line.
 //!
 //! An interface keeps its promises if each line of the last release is still there. So a line says
 //! only what must not change. Examples:
@@ -11,6 +11,7 @@
 //! PUT /customers.php 404 not_found
 //! Customer.city: string or null, maxLength 100, always
 //! CustomerCreate requires: name
+//! each operation with a key 429 rate_limited
 //! ```
 
 use std::collections::BTreeSet;
@@ -54,7 +55,31 @@ pub(crate) fn lines(document: &Value) -> BTreeSet<String> {
     for (name, schema) in members(&document["components"]["schemas"]) {
         interface.component(name, schema, sent_by_clients.contains(name));
     }
+    let with_a_key = operations_with_a_key(document);
+    share("each operation with a key", &with_a_key, &mut interface.lines);
     interface.lines
+}
+
+/// Such as `GET /customers.php`.
+fn operations_with_a_key(document: &Value) -> Vec<String> {
+    let operations = members(&document["paths"])
+        .flat_map(|(path, item)| members(item).map(move |(method, one)| (path, method, one)));
+    let with_a_key = operations
+        .filter(|(_, method, one)| *method != "head" && items(&one["security"]).next().is_some());
+    with_a_key.map(|(path, method, _)| format!("{} {path}", method.to_uppercase())).collect()
+}
+
+/// Replaces the lines that all these operations have by one line with the name of all.
+fn share(name: &str, operations: &[String], lines: &mut BTreeSet<String>) {
+    let Some((first, others)) = operations.split_first() else { return };
+    let ends: Vec<String> =
+        lines.iter().filter_map(|line| line.strip_prefix(first)).map(str::to_owned).collect();
+    for end in ends {
+        if others.iter().all(|operation| lines.contains(&format!("{operation}{end}"))) {
+            operations.iter().for_each(|operation| _ = lines.remove(&format!("{operation}{end}")));
+            lines.insert(format!("{name}{end}"));
+        }
+    }
 }
 
 struct Interface<'a> {
@@ -121,7 +146,7 @@ impl<'a> Interface<'a> {
         }
     }
 
-    /// One line for each alternative and each value of `schema`, and for what is inside it.
+    /// Adds a line for each alternative and each value of `schema`, and for the items of an array.
     fn schema(&mut self, place: &str, schema: &Value, suffix: &str) {
         let alternatives: Vec<&Value> =
             items(&schema["anyOf"]).chain(items(&schema["oneOf"])).collect();

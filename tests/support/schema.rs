@@ -35,7 +35,7 @@ static OF_NO_OPERATION: LazyLock<Value> = LazyLock::new(|| {
     })
 });
 
-/// Headers that any answer may have, and those of pages for browsers.
+/// Headers that any answer may have, or a page for browsers.
 const OF_ANY_ANSWER: [&str; 15] = [
     "x-request-id",
     "x-api-version",
@@ -57,7 +57,7 @@ const OF_ANY_ANSWER: [&str; 15] = [
 /// Statuses that may come alone where a message could not be read at all (contract section 6).
 const UNREAD: [u16; 3] = [400, 408, 431];
 
-/// One answer and what it answers.
+/// An answer with its request.
 pub(crate) struct Answer<'a> {
     pub method: &'a str,
     /// With or without a query.
@@ -93,7 +93,7 @@ impl Answer<'_> {
                 _ => self.response(&DOCUMENT["paths"]["/openapi.json"]["get"]).filter(|_| failed),
             };
         };
-        // Methods are case-sensitive. The errors of HEAD are those of GET, without their bodies.
+        // Methods are case-sensitive. HEAD has the errors of GET without their bodies.
         let method =
             if failed && self.method == "HEAD" { "get" } else { &self.method.to_lowercase() };
         let operation = item.get(method).filter(|_| self.method == self.method.to_uppercase());
@@ -270,7 +270,7 @@ fn check(value: &Value, schema: &'static Value, place: &str) -> Result<(), Strin
     Ok(())
 }
 
-/// What a minimum or maximum limits: a number, the length of a text, or the number of members.
+/// A minimum or maximum limits this size: a number, the length of a text, or the number of members.
 fn size(value: &Value) -> Option<i64> {
     match value {
         Value::Number(number) => number.as_i64(),

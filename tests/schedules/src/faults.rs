@@ -8,7 +8,7 @@ thread_local! {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The worker that takes the last place of those that receive wakes no other.
+    /// A receiving worker leaves to work, and wakes no other worker to receive.
     NobodyReceives,
     /// The worker that takes a request does not send the next one to tiny_http.
     RequestsStayInTheOutbox,

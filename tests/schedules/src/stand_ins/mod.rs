@@ -1,4 +1,4 @@
-//! What the program's sources use: Shuttle's threads, the queue of tiny_http, files with SQLite's
+//! The program's sources use these modules: Shuttle's threads, the queue of tiny_http, files with SQLite's
 //! lock, and values with the names of the program's.
 
 pub mod condvar;

@@ -1,4 +1,4 @@
-//! Shuttle's threads, with what it lacks.
+//! Shuttle's threads, with the functions of `std` that Shuttle lacks.
 
 use std::io;
 pub use std::thread::panicking;
