@@ -15,7 +15,7 @@ use serde_json::json;
 use super::GlobalOptions;
 use super::check::ORPHAN;
 use crate::clock::{Clock, Moment};
-use crate::files::{free_space as space_at, user_name};
+use crate::files::{free_space, user_name};
 use crate::store::archive::{BackupKind, Finding, backup, check};
 use crate::store::registry::{KeyState, Registry};
 use crate::store::{OpenError, REGISTRY_FILE, tenants_dir};
@@ -65,7 +65,7 @@ impl Check {
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let data_dir = &options.data_dir;
     let examined = match check::check(data_dir) {
-        Ok(findings) => databases(&findings),
+        Ok(findings) => check_databases(&findings),
         // The other checks may say why.
         Err(error @ OpenError::Unusable { .. }) if data_dir.join(REGISTRY_FILE).exists() => {
             vec![Check::new("databases", State::Fault, error.to_string())]
@@ -73,11 +73,13 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         Err(error) => return Err(options.explain(error)),
     };
     let now = Clock::system().now();
-    let mut checks = vec![file_system(data_dir), free_space(data_dir), permissions(data_dir)?];
+    let mut checks =
+        vec![check_file_system(data_dir), check_free_space(data_dir), check_permissions(data_dir)?];
     checks.extend(examined);
     // The check of the databases has reported a registry that cannot be opened.
-    checks.extend(options.open_registry().ok().map(|registry| keys(&registry, now)).transpose()?);
-    checks.push(newest_backup(arguments, now));
+    let keys = options.open_registry().ok().map(|registry| check_keys(&registry, now));
+    checks.extend(keys.transpose()?);
+    checks.push(check_backup(arguments, now));
     let faults = checks.iter().filter(|check| check.state == State::Fault).count();
     let documents = json!(checks);
     if options.json {
@@ -90,7 +92,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
 }
 
 /// Checks whether SQLite's locks and WAL are reliable on the file system.
-fn file_system(data_dir: &Path) -> Check {
+fn check_file_system(data_dir: &Path) -> Check {
     // NFS, CIFS, SMB 2, 9p, CephFS: the numbers of statfs(2).
     const NETWORK: [i64; 5] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x00c3_6400];
     const TMPFS: i64 = 0x0102_1994;
@@ -109,8 +111,8 @@ fn file_system(data_dir: &Path) -> Check {
     Check::new("directory", state, format!("{} {message}", data_dir.display()))
 }
 
-fn free_space(data_dir: &Path) -> Check {
-    let (state, message) = match space_at(data_dir) {
+fn check_free_space(data_dir: &Path) -> Check {
+    let (state, message) = match free_space(data_dir) {
         Ok((_, Some(warning))) => (State::Fault, format!("{warning}; free some space")),
         Ok((free @ 0..ENOUGH_SPACE, None)) => {
             let free = HumanBytes(free);
@@ -125,7 +127,7 @@ fn free_space(data_dir: &Path) -> Check {
 /// Checks that the directories and databases belong to one user, that this user can read and write
 /// them, and that others have no access. Access of others to a directory is a warning, because the
 /// owner may have set its mode; the program always creates files without access for others.
-fn permissions(data_dir: &Path) -> io::Result<Check> {
+fn check_permissions(data_dir: &Path) -> io::Result<Check> {
     // The service runs as the owner of the registry. Root may use the directory of another user.
     let owner = fs::symlink_metadata(data_dir.join(REGISTRY_FILE))?.uid();
     let (mut state, mut messages) = (State::Ok, Vec::new());
@@ -177,7 +179,7 @@ fn files_of_databases(data_dir: &Path) -> Vec<PathBuf> {
 }
 
 /// One check for each database with a problem, and one for all others together.
-fn databases(findings: &[Finding]) -> Vec<Check> {
+fn check_databases(findings: &[Finding]) -> Vec<Check> {
     const ADVICE: &str = "; if it is damaged, keep a copy and restore it from a backup";
     let is_intact = |finding: &&Finding| finding.problems.is_empty() && !finding.is_orphan;
     let check = |finding: &Finding| {
@@ -199,7 +201,7 @@ fn databases(findings: &[Finding]) -> Vec<Check> {
 }
 
 /// Warns of keys that end within 14 days: somebody may have to replace them.
-fn keys(registry: &Registry, now: Moment) -> anyhow::Result<Check> {
+fn check_keys(registry: &Registry, now: Moment) -> anyhow::Result<Check> {
     let mut ending = Vec::new();
     for (tenant, _) in registry.list_tenants()? {
         for key in registry.list_keys(tenant.id)? {
@@ -217,7 +219,7 @@ fn keys(registry: &Registry, now: Moment) -> anyhow::Result<Check> {
 }
 
 /// Checks the newest backup of all tenants: it is a fault if it is too old or lacks a tenant.
-fn newest_backup(arguments: &Arguments, now: Moment) -> Check {
+fn check_backup(arguments: &Arguments, now: Moment) -> Check {
     let check = |state, message: String| Check::new("backup", state, message);
     let Some(dir) = &arguments.backups else {
         let message = "not checked; name the directory of backups with --backups DIR";

@@ -64,7 +64,7 @@ impl Columns {
         // The columns so far, each with the field that it sets.
         let mut set: Vec<(String, &str)> = Vec::new();
         for (index, name) in present {
-            let column = index.map_or("member".to_owned(), label);
+            let column = index.map_or("member".to_owned(), column_label);
             let Some(field) = self.field_of(name) else {
                 let is_similar = words::closest(name, self.names()).is_some();
                 let message = if self.format == Format::Csv && name.starts_with(PREFIX) {
@@ -109,7 +109,7 @@ impl Columns {
 }
 
 /// The label of the column at `index`, as a spreadsheet names it: `column 12 (L)`.
-fn label(index: usize) -> String {
+fn column_label(index: usize) -> String {
     let mut letters = Vec::new();
     let mut rest = index + 1;
     while rest > 0 {
@@ -127,7 +127,7 @@ fn natural_key_name(target: &Resource, key: &Field) -> String {
 
 /// Converts a CSV row to an object as in JSON Lines, or returns a message if the row does not fit
 /// the headings. The columns `custom.NAME` become members of the object `custom`.
-pub(super) fn object<'a>(
+pub(super) fn to_object<'a>(
     headings: &[Heading],
     cells: impl Iterator<Item = &'a str>,
 ) -> Result<JsonObject, String> {
@@ -138,11 +138,11 @@ pub(super) fn object<'a>(
         match headings.get(index) {
             Some((name, kind)) if !name.is_empty() => match name_in(name) {
                 Some(name) => custom.insert(name.to_owned(), cell.into()),
-                None => object.insert(name.clone(), value(*kind, cell)),
+                None => object.insert(name.clone(), parse_cell(*kind, cell)),
             },
             _ if cell.is_empty() => None,
             _ => {
-                let (value, column) = (shorten(cell), label(index));
+                let (value, column) = (shorten(cell), column_label(index));
                 return Err(format!(
                     "The value {value:?} stands in {column}, which has no heading. If it belongs to \
                      the cell before it, put that cell in quotes."
@@ -152,7 +152,7 @@ pub(super) fn object<'a>(
     }
     let needed = headings.iter().rposition(|(name, _)| !name.is_empty()).unwrap_or(0);
     if last < needed {
-        let (last, needed) = (label(last), label(needed));
+        let (last, needed) = (column_label(last), column_label(needed));
         return Err(format!("The row ends in {last}, and the header in {needed}."));
     }
     if !custom.is_empty() {
@@ -163,7 +163,7 @@ pub(super) fn object<'a>(
 
 /// Converts a cell to the type of its column. A cell that cannot be converted remains text, and
 /// validation rejects it.
-fn value(kind: Option<Kind>, cell: &str) -> Json {
+fn parse_cell(kind: Option<Kind>, cell: &str) -> Json {
     match kind {
         Some(Kind::Integer | Kind::Boolean) if is_integer(cell) => {
             serde_json::from_str(cell).unwrap_or_default()

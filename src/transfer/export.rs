@@ -39,12 +39,12 @@ pub fn export(
     written: impl Fn(),
 ) -> Result<u64, ExportError> {
     match format {
-        Format::Csv => csv(file, resource, target, written),
-        Format::JsonLines => json_lines(file, resource, target, written),
+        Format::Csv => write_csv(file, resource, target, written),
+        Format::JsonLines => write_json_lines(file, resource, target, written),
     }
 }
 
-fn csv(
+fn write_csv(
     file: &TenantFile,
     resource: &'static Resource,
     target: impl Write,
@@ -95,7 +95,7 @@ fn write_record(
     writer.write_record(None::<&[u8]>).map_err(io::Error::other)
 }
 
-fn json_lines(
+fn write_json_lines(
     file: &TenantFile,
     resource: &'static Resource,
     mut target: impl Write,

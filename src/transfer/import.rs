@@ -5,7 +5,7 @@
 //! then only validated.
 //!
 //! Example: a file has 100,000 rows. Row 3 has a wrong date and row 90,000 a wrong e-mail address.
-//! Row 3 rolls back rows 1 and 2, and other writers of the tenant go on. Rows 4 to 100,000 are
+//! Row 3 rolls back rows 1 and 2, and other writers of the tenant go on. RowImporter 4 to 100,000 are
 //! validated, and the operator sees both errors in one run. If the transaction stayed open until
 //! row 100,000, other writers would get 503 after 5 seconds, for an import that fails anyway.
 
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::columns::{Columns, Heading, object};
+use super::columns::{Columns, Heading, to_object};
 use super::csv_reader::CsvRows;
 use super::lines::Lines;
 use super::row::{Mode, RowTarget, RowValidator, ValidRow};
@@ -109,14 +109,14 @@ impl Import {
         observer: &mut dyn ImportObserver,
     ) -> Result<Imported, ImportError> {
         if self.dry_run {
-            return file.read(|reading| self.read(source, reading, None, observer));
+            return file.read(|reading| self.import_rows(source, reading, None, observer));
         }
         let finds = matches!(self.mode, Mode::UpdateBy(_));
         let transaction = file.begin_import(self.resource, finds, || observer.waiting())?;
         let writing = transaction.writing();
         let context = ChangeContext { at: now, actor: Actor::Command("import") };
-        let store = Store { transaction: &transaction, writing: &writing, context };
-        let imported = self.read(source, &writing, Some(store), observer)?;
+        let writer = RowWriter { transaction: &transaction, writing: &writing, context };
+        let imported = self.import_rows(source, &writing, Some(writer), observer)?;
         writing.flush()?;
         drop(writing);
         transaction.commit(now)?;
@@ -125,11 +125,11 @@ impl Import {
     }
 
     /// Reads the whole file, and stores its rows unless one is invalid.
-    fn read(
+    fn import_rows(
         &self,
         source: impl Read,
         reading: &Reading<'_>,
-        store: Option<Store<'_>>,
+        writer: Option<RowWriter<'_>>,
         observer: &mut dyn ImportObserver,
     ) -> Result<Imported, ImportError> {
         if matches!(self.mode, Mode::KeepIds) && reading.has_ever_held(self.resource)? {
@@ -142,28 +142,31 @@ impl Import {
         let first_new = is_compared.then_some(RecordId(i64::MAX));
         let imported = Imported::default();
         let (invalid, errors) = (0, 0);
-        let mut rows = Rows { validator, store, observer, first_new, imported, invalid, errors };
+        let mut rows =
+            RowImporter { validator, writer, observer, first_new, imported, invalid, errors };
         match self.format {
-            Format::Csv => rows.csv(source)?,
-            Format::JsonLines => rows.json_lines(source)?,
+            Format::Csv => rows.read_csv(source)?,
+            Format::JsonLines => rows.read_json_lines(source)?,
         }
         match rows {
-            Rows { errors: 0, imported, .. } => Ok(imported),
-            Rows { errors, invalid, .. } => Err(ImportError::InvalidRows { errors, rows: invalid }),
+            RowImporter { errors: 0, imported, .. } => Ok(imported),
+            RowImporter { errors, invalid, .. } => {
+                Err(ImportError::InvalidRows { errors, rows: invalid })
+            }
         }
     }
 }
 
 /// Stores rows.
-struct Store<'a> {
+struct RowWriter<'a> {
     transaction: &'a ImportTransaction<'a>,
     writing: &'a Writing<'a>,
     context: ChangeContext,
 }
 
-impl Store<'_> {
+impl RowWriter<'_> {
     /// Returns the id of the record.
-    fn add(&self, resource: &Resource, row: ValidRow) -> Result<RecordId, DatabaseError> {
+    fn write(&self, resource: &Resource, row: ValidRow) -> Result<RecordId, DatabaseError> {
         let ValidRow { target, values } = row;
         let id = match target {
             RowTarget::New(id) => {
@@ -181,10 +184,10 @@ impl Store<'_> {
 }
 
 /// Parses, validates and stores the rows of a file.
-struct Rows<'a> {
+struct RowImporter<'a> {
     validator: RowValidator<'a>,
     /// `None` in a dry run, and from the first error on.
-    store: Option<Store<'a>>,
+    writer: Option<RowWriter<'a>>,
     observer: &'a mut dyn ImportObserver,
     /// Records with smaller ids are older than the import. `None` if their natural keys are not
     /// compared. In an empty table a search would take long, because it has no indexes then.
@@ -195,8 +198,8 @@ struct Rows<'a> {
     errors: u64,
 }
 
-impl Rows<'_> {
-    fn csv(&mut self, source: impl BufRead) -> Result<(), ImportError> {
+impl RowImporter<'_> {
+    fn read_csv(&mut self, source: impl BufRead) -> Result<(), ImportError> {
         const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
         let mut rows = CsvRows::new(source);
         let (position, header) = rows.next()?.unwrap_or((Position { line: 1, row: 1 }, Err(EMPTY)));
@@ -214,9 +217,9 @@ impl Rows<'_> {
             return self.reject(errors);
         }
         while let Some((position, row)) = rows.next()? {
-            let row = row.map_err(str::to_owned).and_then(|()| object(&headings, rows.cells()));
+            let row = row.map_err(str::to_owned).and_then(|()| to_object(&headings, rows.cells()));
             match row {
-                Ok(row) => self.row(position, &row)?,
+                Ok(row) => self.import_row(position, &row)?,
                 Err(message) => self.reject(vec![RowError::malformed(position, message)])?,
             }
         }
@@ -236,7 +239,7 @@ impl Rows<'_> {
         errors
     }
 
-    fn json_lines(&mut self, source: impl BufRead) -> Result<(), ImportError> {
+    fn read_json_lines(&mut self, source: impl BufRead) -> Result<(), ImportError> {
         let mut lines = Lines::new(source);
         while let Some((line, text)) = lines.next()? {
             let position = Position { line, row: line };
@@ -253,7 +256,7 @@ impl Rows<'_> {
                     let names = object.keys().map(|name| (None, name.as_str()));
                     let errors = self.validator.columns.check(position, names);
                     if errors.is_empty() {
-                        self.row(position, &object)?;
+                        self.import_row(position, &object)?;
                     } else {
                         self.reject(errors)?;
                     }
@@ -265,21 +268,21 @@ impl Rows<'_> {
     }
 
     /// Validates one row, and stores it or reports its errors.
-    fn row(&mut self, position: Position, cells: &JsonObject) -> Result<(), ImportError> {
+    fn import_row(&mut self, position: Position, cells: &JsonObject) -> Result<(), ImportError> {
         let row = match self.validator.validate(position, cells)? {
             Ok(row) => row,
             Err(errors) => return self.reject(errors),
         };
-        self.count(&row)?;
-        if let Some(store) = &self.store {
-            let id = store.add(self.validator.columns.resource, row)?;
+        self.count_effect(&row)?;
+        if let Some(writer) = &self.writer {
+            let id = writer.write(self.validator.columns.resource, row)?;
             self.first_new = self.first_new.map(|first| first.min(id));
         }
         Ok(())
     }
 
     /// Counts what a row does.
-    fn count(&mut self, row: &ValidRow) -> Result<(), DatabaseError> {
+    fn count_effect(&mut self, row: &ValidRow) -> Result<(), DatabaseError> {
         let RowValidator { columns: Columns { resource, .. }, reading, .. } = self.validator;
         let imported = &mut self.imported;
         match &row.target {
@@ -312,8 +315,8 @@ impl Rows<'_> {
 
     /// Counts and reports the errors of a row or of the header. Nothing is stored from then on.
     fn reject(&mut self, errors: Vec<RowError>) -> Result<(), ImportError> {
-        if let Some(store) = self.store.take() {
-            store.transaction.abandon()?;
+        if let Some(writer) = self.writer.take() {
+            writer.transaction.abandon()?;
         }
         self.invalid += 1;
         for error in errors {

@@ -86,7 +86,7 @@ impl<'a> RowValidator<'a> {
         cells: &JsonObject,
     ) -> Result<Result<ValidRow, Vec<RowError>>, DatabaseError> {
         self.position = position;
-        let target = self.target(cells)?;
+        let target = self.find_target(cells)?;
         let stored = match &target {
             Some(RowTarget::Known(record)) => Some(&record.values),
             _ => None,
@@ -104,7 +104,7 @@ impl<'a> RowValidator<'a> {
             if target.is_none() && self.mode.key() == Some(field) {
                 continue;
             }
-            let Some(value) = self.value(field, cells, needs_all)? else { continue };
+            let Some(value) = self.check_field(field, cells, needs_all)? else { continue };
             let old = stored.and_then(|values| values.get(index));
             match field.changed(&old.cloned().unwrap_or_else(|| field.default_value()), value) {
                 Ok(value) if old == Some(&value) => (),
@@ -133,10 +133,10 @@ impl<'a> RowValidator<'a> {
     }
 
     /// `None` if the row names no record that it could stand for.
-    fn target(&mut self, cells: &JsonObject) -> Result<Option<RowTarget>, DatabaseError> {
+    fn find_target(&mut self, cells: &JsonObject) -> Result<Option<RowTarget>, DatabaseError> {
         const NOT_FOUND: (&str, &str) = ("not_found", "There is no record with this id.");
         let Some(key) = self.mode.key() else { return Ok(Some(RowTarget::New(None))) };
-        let Some(value) = self.key(key, cells) else { return Ok(None) };
+        let Some(value) = self.check_key(key, cells) else { return Ok(None) };
         let (resource, name) = (self.columns.resource, key.name);
         let is_kept = matches!(self.mode, Mode::KeepIds);
         if !self.seen.insert(value.clone()) {
@@ -159,7 +159,7 @@ impl<'a> RowValidator<'a> {
     }
 
     /// The value of the row in the column that says which record it stands for.
-    fn key(&mut self, field: &Field, cells: &JsonObject) -> Option<Value> {
+    fn check_key(&mut self, field: &Field, cells: &JsonObject) -> Option<Value> {
         let name = field.name;
         let Some(input) = cells.get(name).filter(|input| !is_empty(input)) else {
             let message = format!("\"{name}\" is empty; every row needs it.");
@@ -184,7 +184,7 @@ impl<'a> RowValidator<'a> {
 
     /// The value of a field, from its own column or from one with a natural key. `None` if the
     /// value is invalid, or if the row does not have the field and `needs_all` is not set.
-    fn value(
+    fn check_field(
         &mut self,
         field: &'static Field,
         cells: &JsonObject,
@@ -204,7 +204,7 @@ impl<'a> RowValidator<'a> {
         }
         for column in self.columns.natural_keys.iter().filter(|column| column.field == field) {
             if let Some(input) = cells.get(&column.name) {
-                return self.find(column, input);
+                return self.find_reference(column, input);
             }
         }
         if needs_all && field.required {
@@ -229,7 +229,11 @@ impl<'a> RowValidator<'a> {
     }
 
     /// The id of the record with the natural key `input`.
-    fn find(&mut self, column: &NaturalKey, input: &Json) -> Result<Option<Value>, DatabaseError> {
+    fn find_reference(
+        &mut self,
+        column: &NaturalKey,
+        input: &Json,
+    ) -> Result<Option<Value>, DatabaseError> {
         let NaturalKey { name, field, target, key } = column;
         let (noun, key_name) = (target.name, key.name);
         let text = match input {
