@@ -5,8 +5,8 @@
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Starts the allocator's thread, which returns freed memory to the system within a second, also
-/// when the process is idle.
+/// Starts the allocator's thread. It returns freed memory to the system within a second, even if
+/// the process is idle.
 ///
 /// jemalloc could start it by itself, with the first allocation. In a static binary, this comes
 /// before glibc knows which permissions a stack needs: the stack would be executable, which

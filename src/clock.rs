@@ -86,8 +86,8 @@ impl Moment {
         self.wall.into()
     }
 
-    /// The second that is `span` later, or `None` beyond the calendar. Years and months are
-    /// those of the calendar, in UTC.
+    /// The second that is `span` later, or `None` beyond the calendar. Years and months have their
+    /// length in the calendar, in UTC.
     pub fn after(self, span: Span) -> Option<Timestamp> {
         let end = self.wall.to_zoned(TimeZone::UTC).checked_add(span).ok()?;
         Some(end.timestamp().into())

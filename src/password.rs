@@ -14,9 +14,9 @@ const MAX_LANES: u32 = 4;
 /// The minimum and maximum length of a password, in characters.
 pub const LENGTH: std::ops::RangeInclusive<usize> = 12..=128;
 
-/// A hash that no password matches, with the parameters of real hashes: those of `Argon2::default`,
-/// which OWASP recommends. Verification against it
-/// takes the same time, so that response times do not reveal which tenants exist.
+/// A hash that no password matches. It has the parameters of `Argon2::default`, as real hashes do,
+/// which OWASP recommends. Verification against it takes the same time, so that response times do
+/// not reveal which tenants exist.
 const DUMMY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$\
                           AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 

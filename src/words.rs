@@ -1,7 +1,7 @@
 //! The words of messages: suggestions for unknown names, escapes, capital letters, and numbers.
 
 /// Returns the message about the unknown `name`. It suggests the most similar of the `known` names,
-/// or lists all of them. `what` says what is named, such as `column`.
+/// or lists all of them. `what` is the kind of thing, such as `column`.
 pub(crate) fn unknown<'a>(
     what: &str,
     name: &str,

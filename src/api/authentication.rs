@@ -68,7 +68,7 @@ pub(super) fn whoami(
     caller: &Principal,
     rate_limit: RateLimitStatus,
 ) -> Result<Response, ApiError> {
-    Query::parse(request.query.as_deref())?.only([].into_iter())?;
+    Query::parse(request.query.as_deref())?.only(&[])?;
     let key = &caller.key;
     let document = json!({
         "tenant": caller.tenant_name,

@@ -25,7 +25,8 @@ const RESULT: &str = "result";
 #[derive(Debug)]
 pub struct Batch {
     operations: Vec<Operation>,
-    /// `None` also if an operation is not valid: only a batch that may succeed is replayed.
+    /// `None` if the request has no key or an operation is not valid. Only a batch that may succeed
+    /// is replayed.
     pub key: Option<IdempotencyKey>,
 }
 
@@ -49,7 +50,7 @@ impl Batch {
     pub fn check(request: &Request, scopes: Scopes) -> Result<Batch, ApiError> {
         let key = idempotency::parse_key(request)?;
         let (body, object) = json_object(request)?;
-        Query::parse(request.query.as_deref())?.only([].into_iter())?;
+        Query::parse(request.query.as_deref())?.only(&[])?;
         let operations = parse(object, Handling::of(request))?;
         for (number, operation) in operations.iter().enumerate() {
             let needed = Scope { resource: operation.resource, access: Access::Write };
@@ -156,15 +157,6 @@ fn resource_at(path: &str) -> Option<(&'static Resource, &'static str)> {
     Some((ALL.into_iter().find(|resource| resource.path == path)?, prefix))
 }
 
-fn changing_method(name: &str) -> Result<Method, String> {
-    match name {
-        "POST" => Ok(Method::POST),
-        "PUT" => Ok(Method::PUT),
-        "DELETE" => Ok(Method::DELETE),
-        _ => Err("The member \"method\" must be POST, PUT or DELETE.".to_owned()),
-    }
-}
-
 impl Operation {
     /// Reads and checks an operation. The error is what is wrong with its declaration.
     fn parse(
@@ -182,7 +174,10 @@ impl Operation {
             Some(_) => Err(format!("The member \"{name}\" must be text.")),
         };
         let (method, target, if_match) = (text("method")?, text("path")?, text("if_match")?);
-        let method = changing_method(&method.unwrap_or_default())?;
+        let name = method.unwrap_or_default();
+        let methods = [Method::POST, Method::PUT, Method::DELETE];
+        let method = methods.into_iter().find(|method| method.as_str() == name);
+        let method = method.ok_or("The member \"method\" must be POST, PUT or DELETE.")?;
         let target = target.unwrap_or_default();
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         let Some((resource, prefix)) = resource_at(path) else {
@@ -209,7 +204,7 @@ impl Operation {
         Ok(Operation { method, resource, prefix, results, change })
     }
 
-    /// Makes the change. `ids` are those of the records of the operations before.
+    /// Makes the change. `ids` has the record's id for each earlier operation.
     fn apply(
         self,
         ids: &[RecordId],

@@ -2,9 +2,9 @@
 //!
 //! A change runs inside a write transaction, with whatever else that transaction does.
 
-use serde_json::json;
-
 use std::mem;
+
+use serde_json::json;
 
 use super::errors;
 use super::list::names;
@@ -22,47 +22,36 @@ pub static UPDATE_BY: QueryParameter<&'static Resource> = QueryParameter {
     about: "Changes the one record that has the body's value in this field, as PUT does. Without \
             such a record, the record is created. If several records have the value, the response \
             is 409 `ambiguous_record`.",
-    values: |resource| names(resource.lookup_fields().map(|field| field.name)),
-    schema: |resource| {
-        let names: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
-        json!({ "type": "string", "enum": names })
-    },
+    values: |resource| names(lookup_names(resource).into_iter()),
+    schema: |resource| json!({ "type": "string", "enum": lookup_names(resource) }),
     example: || Json::Null,
 };
+
+/// The values of `update_by`.
+fn lookup_names(resource: &'static Resource) -> Vec<&'static str> {
+    resource.lookup_fields().map(|field| field.name).collect()
+}
 
 /// A change whose values are valid. Its last checks, from `not_found` on (contract section 5), need
 /// the transaction.
 #[derive(Debug)]
-pub enum Change {
-    Create {
-        resource: &'static Resource,
-        /// A value for each field of the resource.
-        values: Vec<Value>,
-        update_by: Option<UpdateBy>,
-    },
-    Update {
-        target: Target,
-        /// The fields that the body names, in the order of the resource.
-        values: Vec<(&'static Field, Value)>,
-    },
-    Delete(Target),
-}
-
-/// Has a POST change the record with the value of a field, if there is one.
-#[derive(Debug)]
-pub struct UpdateBy {
-    key: &'static Field,
-    /// The fields that the body names.
-    named: Vec<&'static Field>,
-    if_match: IfMatch,
-}
-
-/// A record that is changed, and the versions that it may have.
-#[derive(Debug)]
-pub struct Target {
+pub struct Change {
     resource: &'static Resource,
-    id: RecordId,
+    action: Action,
+    /// The fields that the body names, in the order of the resource.
+    values: Vec<(&'static Field, Value)>,
+    /// The versions that a changed or deleted record may have.
     if_match: IfMatch,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Create,
+    /// Updates the record that has the body's value in this field. Without such a record, creates
+    /// one.
+    UpdateBy(&'static Field),
+    Update(RecordId),
+    Delete(RecordId),
 }
 
 impl Change {
@@ -75,72 +64,29 @@ impl Change {
         body: &JsonObject,
         if_match: IfMatch,
     ) -> Result<Change, ApiError> {
-        if method == Method::POST {
-            query.only([UPDATE_BY.name].into_iter())?;
-            let update_by = UpdateBy::parse(resource, query, body, if_match)?;
-            return Change::create(resource, body, update_by);
-        }
-        query.only(["id"].into_iter())?;
-        let id = query.id()?.ok_or(ErrorCode::MissingId)?;
-        let target = Target { resource, id, if_match };
-        if method == Method::DELETE {
-            Ok(Change::Delete(target))
+        let (action, values) = if method == Method::POST {
+            query.only(&[UPDATE_BY.name])?;
+            let key = parse_update_by(resource, query)?;
+            (key.map_or(Action::Create, Action::UpdateBy), check_new(resource, body, key)?)
         } else {
-            Change::update(target, body)
-        }
-    }
-
-    /// Checks the fields of a new record. With `update_by`, they may become those of another one.
-    fn create(
-        resource: &'static Resource,
-        object: &JsonObject,
-        update_by: Option<UpdateBy>,
-    ) -> Result<Change, ApiError> {
-        let key = update_by.as_ref().map(|update_by| update_by.key);
-        let checked = resource.fields.iter().map(|field| {
-            let required = field.required || key == Some(field);
-            let field = Field { required, ..*field };
-            match object.get(field.name) {
-                Some(input) if key.is_some() => field.check_update(input),
-                Some(input) => field.check(input),
-                None if required => Err(vec![field.missing()]),
-                None => Ok(field.default_value()),
+            query.only(&["id"])?;
+            let id = query.id()?.ok_or(ErrorCode::MissingId)?;
+            match *method {
+                Method::DELETE => (Action::Delete(id), Vec::new()),
+                _ => (Action::Update(id), check_update(resource, body)?),
             }
-        });
-        Ok(Change::Create { resource, values: all_valid(checked)?, update_by })
-    }
-
-    /// Checks the fields that the body of a PUT names.
-    fn update(target: Target, object: &JsonObject) -> Result<Change, ApiError> {
-        let fields = target.resource.fields.iter();
-        let named: Vec<(&'static Field, &Json)> =
-            fields.filter_map(|field| object.get(field.name).map(|input| (field, input))).collect();
-        if named.is_empty() {
-            return Err(ErrorCode::NoUpdatableFields.into());
-        }
-        let values = all_valid(named.iter().map(|(field, input)| field.check_update(input)))?;
-        let values = named.into_iter().map(|(field, _)| field).zip(values).collect();
-        Ok(Change::Update { target, values })
+        };
+        Ok(Change { resource, action, values, if_match })
     }
 
     /// Whether the change only removes.
     pub fn frees_space(&self) -> bool {
-        matches!(self, Change::Delete(_))
+        matches!(self.action, Action::Delete(_))
     }
 
     /// Has `field` refer to the record `id`, if the change sets the field.
     pub fn refer(&mut self, field: &Field, RecordId(id): RecordId) {
-        let value = match self {
-            Change::Create { resource, values, .. } => {
-                let mut fields = resource.fields.iter().zip(values);
-                fields.find(|(known, _)| *known == field).map(|(_, value)| value)
-            }
-            Change::Update { values, .. } => {
-                values.iter_mut().find(|(known, _)| *known == field).map(|(_, value)| value)
-            }
-            Change::Delete(_) => None,
-        };
-        if let Some(value) = value {
+        if let Some((_, value)) = self.values.iter_mut().find(|(known, _)| *known == field) {
             *value = Value::Integer(id);
         }
     }
@@ -152,47 +98,27 @@ impl Change {
     ///
     /// The reason why the change is rejected. The caller rolls back.
     pub fn apply(
-        self,
+        mut self,
         writing: &Writing<'_>,
         prefix: &str,
         context: &ChangeContext,
     ) -> Result<(RecordId, Answer), MutationError<ApiError>> {
-        match self {
-            Change::Create { resource, values, update_by } => {
-                if let Some(update_by) = update_by
-                    && let Some(change) = update_by.change(writing, resource, &values)?
-                {
-                    return change.apply(writing, prefix, context);
+        let resource = self.resource;
+        match self.action {
+            Action::Create => self.insert(writing, prefix, context),
+            Action::UpdateBy(key) => {
+                let sent = self.values.iter().find(|(field, _)| *field == key);
+                let value = sent.map_or(&Value::Null, |(_, value)| value);
+                match writing.find_by(resource, key, value)?.as_slice() {
+                    [] if self.if_match.is_met_by(None)? => self.insert(writing, prefix, context),
+                    [] => Err(ApiError::from(ErrorCode::PreconditionFailed).into()),
+                    [id] => self.update(writing, *id, context),
+                    ids => Err(errors::ambiguous_record(resource, key, ids).into()),
                 }
-                check_references(writing, resource.fields.iter().zip(&values))?;
-                let new = |(field, value): (&'static Field, Value)| {
-                    changed(field, &field.default_value(), value)
-                };
-                let values = resource.fields.iter().zip(values).map(new);
-                let values = values.collect::<Result<_, _>>()?;
-                let record = writing.insert(resource, None, values, context)?;
-                let location = format!("{prefix}{}?id={}", resource.path, record.id.0);
-                Ok((record.id, answer(&record, 201, Some(location), resource)))
             }
-            Change::Update { target, mut values } => {
-                let Target { resource, id, .. } = target;
-                target.check(writing)?;
-                check_references(writing, values.iter().map(|(field, value)| (*field, value)))?;
-                if let Some((field, value)) = values.last_mut()
-                    && field.kind == Kind::Custom
-                {
-                    let record = writing.record(resource, id)?;
-                    let stored = record.and_then(|mut record| record.values.pop());
-                    let stored = stored.unwrap_or(Value::Null);
-                    *value = changed(field, &stored, mem::replace(value, Value::Null))?;
-                }
-                let record = writing.update(resource, id, &values, context)?;
-                let record = record.ok_or_else(|| errors::not_found(resource, id))?;
-                Ok((id, answer(&record, 200, None, resource)))
-            }
-            Change::Delete(target) => {
-                let Target { resource, id, .. } = target;
-                target.check(writing)?;
+            Action::Update(id) => self.update(writing, id, context),
+            Action::Delete(id) => {
+                self.check_version(writing, id)?;
                 match writing.delete(resource, id, context)? {
                     DeleteOutcome::Deleted => {}
                     DeleteOutcome::NotFound => return Err(errors::not_found(resource, id).into()),
@@ -204,78 +130,122 @@ impl Change {
             }
         }
     }
-}
 
-impl UpdateBy {
-    /// Reads the query parameter `update_by` of a POST with this body.
-    fn parse(
-        resource: &'static Resource,
-        query: &Query,
-        body: &JsonObject,
-        if_match: IfMatch,
-    ) -> Result<Option<UpdateBy>, ApiError> {
-        let Some(name) = query.get(UPDATE_BY.name) else { return Ok(None) };
-        let Some(key) = resource.lookup_fields().find(|field| field.name == name) else {
-            let names: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
-            let expectation = format!("send one of {}", names.join(", "));
-            return Err(errors::invalid_parameter(UPDATE_BY.name, name, &expectation));
-        };
-        let fields = resource.fields.iter();
-        let named = fields.filter(|field| body.contains_key(field.name)).collect();
-        Ok(Some(UpdateBy { key, named, if_match }))
-    }
-
-    /// The change of the record that has the value of the key; `None` if there is no such record.
-    /// `values` has a value for each field of the resource.
-    fn change(
+    /// Makes a record of the values, and of the defaults of the other fields.
+    fn insert(
         self,
         writing: &Writing<'_>,
-        resource: &'static Resource,
-        values: &[Value],
-    ) -> Result<Option<Change>, MutationError<ApiError>> {
-        let UpdateBy { key, named, if_match } = self;
-        let fields = resource.fields.iter().zip(values);
-        let value = fields.clone().find(|(field, _)| *field == key).map(|(_, value)| value);
-        let found = writing.find_by(resource, key, value.unwrap_or(&Value::Null))?;
-        match found.as_slice() {
-            [] if !if_match.is_met_by(None)? => {
-                Err(ApiError::from(ErrorCode::PreconditionFailed).into())
+        prefix: &str,
+        context: &ChangeContext,
+    ) -> Result<(RecordId, Answer), MutationError<ApiError>> {
+        let Change { resource, values, .. } = self;
+        check_references(writing, &values)?;
+        let mut values = values.into_iter().peekable();
+        let with_defaults = resource.fields.iter().map(|field| {
+            let default = field.default_value();
+            match values.next_if(|(named, _)| *named == field) {
+                Some((_, value)) => changed(field, &default, value),
+                None => Ok(default),
             }
-            [] => Ok(None),
-            [id] => {
-                let target = Target { resource, id: *id, if_match };
-                let values = fields.filter(|(field, _)| named.contains(field));
-                let values = values.map(|(field, value)| (field, value.clone())).collect();
-                Ok(Some(Change::Update { target, values }))
-            }
-            ids => Err(errors::ambiguous_record(resource, key, ids).into()),
-        }
+        });
+        let values = with_defaults.collect::<Result<_, _>>()?;
+        let record = writing.insert(resource, None, values, context)?;
+        let location = format!("{prefix}{}?id={}", resource.path, record.id.0);
+        Ok((record.id, answer(&record, 201, Some(location), resource)))
     }
-}
 
-/// The answer that is a record.
-fn answer(record: &Record, status: u16, location: Option<String>, resource: &Resource) -> Answer {
-    Answer { status, location, etag: Some(record.version.etag()), body: record.response(resource) }
-}
+    fn update(
+        &mut self,
+        writing: &Writing<'_>,
+        id: RecordId,
+        context: &ChangeContext,
+    ) -> Result<(RecordId, Answer), MutationError<ApiError>> {
+        self.check_version(writing, id)?;
+        let Change { resource, values, .. } = self;
+        check_references(writing, values)?;
+        if let Some((field, value)) = values.last_mut()
+            && field.kind == Kind::Custom
+        {
+            let record = writing.record(resource, id)?;
+            let stored = record.and_then(|mut record| record.values.pop());
+            let stored = stored.unwrap_or(Value::Null);
+            *value = changed(field, &stored, mem::replace(value, Value::Null))?;
+        }
+        let record = writing.update(resource, id, values, context)?;
+        let record = record.ok_or_else(|| errors::not_found(resource, id))?;
+        Ok((id, answer(&record, 200, None, resource)))
+    }
 
-impl Target {
     /// Checks that the record exists and has a version that the condition names.
-    fn check(&self, writing: &Writing<'_>) -> Result<(), MutationError<ApiError>> {
-        let Target { resource, id, if_match } = self;
-        let not_found = || errors::not_found(resource, *id);
-        let version = writing.version(resource, *id)?.ok_or_else(not_found)?;
-        if if_match.is_met_by(Some(version))? {
+    fn check_version(
+        &self,
+        writing: &Writing<'_>,
+        id: RecordId,
+    ) -> Result<(), MutationError<ApiError>> {
+        let not_found = || errors::not_found(self.resource, id);
+        let version = writing.version(self.resource, id)?.ok_or_else(not_found)?;
+        if self.if_match.is_met_by(Some(version))? {
             return Ok(());
         }
         // Earlier operations of a batch may have changed the record. They are rolled back, and
         // their versions are used again.
         writing.undo()?;
         let error = ApiError::from(ErrorCode::PreconditionFailed);
-        Err(match writing.version(resource, *id)? {
+        Err(match writing.version(self.resource, id)? {
             Some(present) => error.header("ETag", present.etag()).into(),
             None => error.into(),
         })
     }
+}
+
+/// Reads the query parameter `update_by` of a POST.
+fn parse_update_by(
+    resource: &'static Resource,
+    query: &Query,
+) -> Result<Option<&'static Field>, ApiError> {
+    let Some(name) = query.get(UPDATE_BY.name) else { return Ok(None) };
+    let key = resource.lookup_fields().find(|field| field.name == name);
+    let expectation = || format!("send one of {}", lookup_names(resource).join(", "));
+    let invalid = || errors::invalid_parameter(UPDATE_BY.name, name, &expectation());
+    key.ok_or_else(invalid).map(Some)
+}
+
+/// Checks the fields of a new record. With the field `key` of `update_by`, a stored record may get
+/// the values instead.
+fn check_new(
+    resource: &'static Resource,
+    body: &JsonObject,
+    key: Option<&'static Field>,
+) -> Result<Vec<(&'static Field, Value)>, ApiError> {
+    all_valid(resource.fields.iter().filter_map(|field| {
+        let required = field.required || key == Some(field);
+        let rules = Field { required, ..*field };
+        let checked = match body.get(field.name) {
+            Some(input) if key.is_some() => rules.check_update(input),
+            Some(input) => rules.check(input),
+            None if required => Err(vec![field.missing()]),
+            None => return None,
+        };
+        Some((field, checked))
+    }))
+}
+
+/// Checks the fields that the body of a PUT names.
+fn check_update(
+    resource: &'static Resource,
+    body: &JsonObject,
+) -> Result<Vec<(&'static Field, Value)>, ApiError> {
+    let named = |field: &'static Field| Some((field, field.check_update(body.get(field.name)?)));
+    let mut checked = resource.fields.iter().filter_map(named).peekable();
+    if checked.peek().is_none() {
+        return Err(ErrorCode::NoUpdatableFields.into());
+    }
+    all_valid(checked)
+}
+
+/// The answer that is a record.
+fn answer(record: &Record, status: u16, location: Option<String>, resource: &Resource) -> Answer {
+    Answer { status, location, etag: Some(record.version.etag()), body: record.response(resource) }
 }
 
 /// The value of a field after a change, or `validation_failed`.
@@ -290,12 +260,12 @@ const MAX_MESSAGES: usize = 20;
 /// Returns the values, or one error for all fields. A text of the wrong type makes it
 /// `bad_request`, whose message names every field that fails.
 fn all_valid(
-    checked: impl Iterator<Item = Result<Value, Vec<FieldError>>>,
-) -> Result<Vec<Value>, ApiError> {
+    checked: impl Iterator<Item = (&'static Field, Result<Value, Vec<FieldError>>)>,
+) -> Result<Vec<(&'static Field, Value)>, ApiError> {
     let (mut values, mut faults) = (Vec::new(), Vec::new());
-    for result in checked {
+    for (field, result) in checked {
         match result {
-            Ok(value) => values.push(value),
+            Ok(value) => values.push((field, value)),
             Err(errors) => faults.extend(errors),
         }
     }
@@ -318,9 +288,9 @@ fn all_valid(
 }
 
 /// Checks that every referenced record exists. The file contains only records of the tenant.
-fn check_references<'v>(
+fn check_references(
     reading: &Reading<'_>,
-    values: impl Iterator<Item = (&'static Field, &'v Value)>,
+    values: &[(&'static Field, Value)],
 ) -> Result<(), MutationError<ApiError>> {
     for (field, value) in values {
         if let Some((target, id)) = reading.missing_reference(field, value)? {

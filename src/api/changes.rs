@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::cursor::{MAX_CURSOR, parse_change_cursor, write_change_cursor};
+use super::errors::invalid_parameter;
 use super::list::{DEFAULT_LIMIT, MAX_LIMIT, names, parse_limit};
 use super::operations::page_of;
 use super::query::{Query, QueryParameter};
 use crate::clock::Timestamp;
 use crate::http::{ApiError, ErrorCode, Request, Response};
-use crate::model::validation::shorten;
 use crate::model::{ALL, Access, Resource, Scope, Scopes};
 use crate::store::{ChangesPage, ChangesQuery, Start, Tenant};
 
@@ -73,14 +73,19 @@ pub fn read(
 ///
 /// `bad_request` if a parameter is unknown or its value is not valid.
 pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<ChangesQuery, ApiError> {
-    query.only(PARAMETERS.iter().map(|parameter| parameter.name))?;
+    query.only(&PARAMETERS.each_ref().map(|parameter| parameter.name))?;
     let limit = parse_limit(query)?;
     let start = match query.get("cursor") {
         None | Some("") => Start::Oldest,
         Some(NOW) => Start::Now,
         Some(cursor) => Start::After(parse_change_cursor(cursor)?),
     };
-    let resource = query.get("resource").map(parse_resource).transpose()?;
+    let find = |plural| {
+        let expectation = || format!("send one of {}", resource_names().join(", "));
+        let invalid = || invalid_parameter("resource", plural, &expectation());
+        Resource::find(plural).ok_or_else(invalid)
+    };
+    let resource = query.get("resource").map(find).transpose()?;
     let record = query.id()?;
     if record.is_some() && resource.is_none() {
         return Err(ApiError::bad_request(
@@ -92,16 +97,6 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<Changes
         .into_iter()
         .filter(|resource| scopes.contains(Scope { resource, access: Access::Read }));
     Ok(ChangesQuery { readable: readable.collect(), resource, record, start, limit, oldest })
-}
-
-fn parse_resource(text: &str) -> Result<&'static Resource, ApiError> {
-    Resource::find(text).ok_or_else(|| {
-        let names = resource_names().join(", ");
-        ApiError::bad_request(format!(
-            "The query parameter \"resource\" was {:?}; send one of {names}.",
-            shorten(text)
-        ))
-    })
 }
 
 fn respond(request: &Request, query: &Query, page: ChangesPage) -> Response {

@@ -44,8 +44,12 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// The first byte of a cursor of a list. The fingerprint of the list, the last record's id and its
-/// sort value follow.
+/// The first byte of a cursor of a list. The fingerprint of the list follows, then the id and the
+/// sort value of the last record on the page.
+///
+/// Example: the first page of `sort=city` ends with record 7 in Kiel. The next page begins behind
+/// (`Kiel`, 7) in that order, even if record 7 has been deleted since. The fingerprint names the
+/// list: behind (`Kiel`, 7) of a list by `email`, the client would silently miss records.
 const LIST_VERSION: u8 = 1;
 
 /// Encodes `position` in the list as a cursor.
@@ -117,15 +121,23 @@ fn fingerprint(list: &ListQuery) -> [u8; CHECKSUM] {
         "{} {} {} {filters:?} {:?}",
         list.resource.plural, list.sort.name, list.descending, list.words
     );
-    // Cursors of lists without such filters are those of earlier versions.
+    // Without such filters, the text is the same as in versions without custom fields. So their
+    // cursors stay valid.
     if !list.custom.is_empty() {
         text.push_str(&format!(" {:?}", list.custom));
     }
     checksum(text.as_bytes())
 }
 
-/// The first byte of a cursor, which holds the change log's lineage and the number of the last
-/// entry. Cursors of lists have another one.
+/// The first byte of a cursor of the change log. The log's lineage and the number of the last entry
+/// that the client has seen follow. Cursors of lists begin with another byte, so one kind cannot
+/// pass for the other.
+///
+/// The lineage is a random number that changes when the tenant is restored. Example: a client has
+/// seen entry 1,075, and the operator restores a backup that ends with entry 900. The restore takes
+/// back the changes 901 to 1,075, and the log has no entries for that. With the number alone, the
+/// client would go on and keep those changes forever. With the lineage, the client gets 410
+/// `changes_gone` and reads the lists again.
 const CHANGE_VERSION: u8 = 0x81;
 
 /// Encodes `position` in the change log as a cursor.

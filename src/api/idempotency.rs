@@ -56,7 +56,7 @@ impl IdempotencyKey {
 /// # Errors
 ///
 /// `idempotency_key_reused`, or the error of `work`. The caller rolls back.
-pub fn once(
+pub fn run_once(
     writing: &Writing<'_>,
     key: Option<IdempotencyKey>,
     context: &ChangeContext,

@@ -1,21 +1,19 @@
-//! Lists (contract section 4): the declarations of their parameters and filters, from which the
-//! OpenAPI document and the documentation page follow too, and what a query string asks for.
-
-use std::sync::LazyLock;
+//! Lists (contract section 4): the declarations of their parameters, and the parser of a query.
+//!
+//! The OpenAPI document and the page `/docs` follow from the declarations, too.
 
 use serde_json::json;
 
 pub use super::cursor::write_cursor;
 use super::cursor::{MAX_CURSOR, parse_cursor};
 use super::errors::{self, invalid_parameter};
+use super::filter::{filters, parse_custom, parse_filter};
 use super::query::{Query, QueryParameter};
-use super::timestamp::parse_timestamp;
 use crate::http::ApiError;
-use crate::model::custom::{NAME_RULE, PREFIX, name_in};
-use crate::model::validation::{is_positive_integer, shorten};
+use crate::model::custom::PREFIX;
+use crate::model::validation::is_positive_integer;
 use crate::model::{
-    ALL, Access, Bound, CREATED_AT, Column, Field, ID, Inclusion, Json, Kind, ListQuery, Resource,
-    Scope, Scopes, UPDATED_AT, Value,
+    Access, CREATED_AT, Field, ID, Inclusion, Json, ListQuery, Resource, Scope, Scopes, UPDATED_AT,
 };
 
 /// Records on a page if `limit` is absent.
@@ -26,8 +24,6 @@ pub const MAX_LIMIT: usize = 200;
 pub const MAX_WORDS: usize = 20;
 /// Maximum number of characters in `q`.
 pub const MAX_SEARCH_LENGTH: usize = 200;
-/// Maximum number of filters by custom fields.
-pub const MAX_CUSTOM_FILTERS: usize = 3;
 /// The cursor of a list of customers by id.
 pub const EXAMPLE_CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ4";
 
@@ -123,40 +119,6 @@ pub fn sortable(resource: &'static Resource) -> impl Iterator<Item = &'static Fi
     [&ID].into_iter().chain(fields).chain([&CREATED_AT, &UPDATED_AT])
 }
 
-/// A query parameter that filters a list.
-#[derive(Clone, Debug)]
-pub struct Filter {
-    /// The name of the field; of a bound of a range with `_from` or `_to`.
-    pub name: String,
-    pub column: Column,
-    pub bound: Bound,
-}
-
-/// The filters of the resource's lists: by the fields of sorts but `id`, each reference followed by
-/// the field behind it.
-pub fn filters(resource: &'static Resource) -> &'static [Filter] {
-    /// Built once, since every request for a list needs them.
-    static BY_RESOURCE: LazyLock<[Vec<Filter>; ALL.len()]> =
-        LazyLock::new(|| ALL.map(|resource| filters_of(resource).collect()));
-    resource.by_resource::<Vec<Filter>>(&BY_RESOURCE)
-}
-
-fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
-    let fields = sortable(resource).filter(|field| **field != ID);
-    let columns =
-        fields.flat_map(|field| [Column::of(field)].into_iter().chain(Column::behind(field)));
-    columns.flat_map(|column| {
-        let is_range = matches!(column.field.kind, Kind::Date | Kind::Timestamp);
-        let bounds = [("", Bound::Equal), ("_from", Bound::From), ("_to", Bound::To)];
-        let bounds = bounds.into_iter().take(if is_range { 3 } else { 1 });
-        bounds.map(move |(suffix, bound)| Filter {
-            name: format!("{}{suffix}", column.field.name),
-            column,
-            bound,
-        })
-    })
-}
-
 /// Converts the parameters of a list.
 ///
 /// # Errors
@@ -168,20 +130,16 @@ pub fn parse(
     query: &Query,
     scopes: Scopes,
 ) -> Result<ListQuery, ApiError> {
-    let filters = filters(resource);
-    let names = parameters(resource).map(|parameter| parameter.name);
     // Any name may follow `custom.`. The message about `customs.room` suggests `custom.room`.
     let behind_a_dot = query.names().filter_map(|name| Some(name.split_once('.')?.1));
     let custom: Vec<String> = behind_a_dot.map(|name| format!("{PREFIX}{name}")).collect();
     // A request with `id` is no list. The name is known here so that the message about a similar
     // one suggests it.
-    query.only(
-        ["id"]
-            .into_iter()
-            .chain(names)
-            .chain(filters.iter().map(|filter| filter.name.as_str()))
-            .chain(custom.iter().map(String::as_str)),
-    )?;
+    let mut known = vec!["id"];
+    known.extend(parameters(resource).map(|parameter| parameter.name));
+    known.extend(filters(resource).iter().map(|filter| filter.name.as_str()));
+    known.extend(custom.iter().map(String::as_str));
+    query.only(&known)?;
     let (sort, descending) = parse_sort(resource, query)?;
     let mut list = ListQuery {
         resource,
@@ -197,7 +155,7 @@ pub fn parse(
     };
     // In the order of the declarations, so that the order in the query does not change the cursor's
     // fingerprint.
-    for filter in filters {
+    for filter in filters(resource) {
         if let Some(text) = query.get(&filter.name) {
             list.filters.push((filter.column, filter.bound, parse_filter(filter, text)?));
         }
@@ -205,36 +163,6 @@ pub fn parse(
     let cursor = query.get("cursor").filter(|cursor| !cursor.is_empty());
     list.after = cursor.map(|cursor| parse_cursor(cursor, &list)).transpose()?;
     Ok(list)
-}
-
-/// The filters by custom fields, in the order of their names.
-fn parse_custom(query: &Query) -> Result<Vec<(String, Value)>, ApiError> {
-    let mut filters = Vec::new();
-    for label in query.names().filter(|name| name.starts_with(PREFIX)) {
-        let text = query.get(label).unwrap_or_default();
-        let Some(name) = name_in(label) else {
-            let label = shorten(label);
-            return Err(ApiError::bad_request(format!(
-                "The query parameter {label:?} names no custom field. {NAME_RULE}"
-            )));
-        };
-        let value = match text {
-            "null" => Value::Null,
-            text if text.trim().is_empty() => {
-                return Err(invalid_parameter(label, text, "send the text to compare with"));
-            }
-            text => Value::of(text),
-        };
-        filters.push((name.to_owned(), value));
-    }
-    if filters.len() > MAX_CUSTOM_FILTERS {
-        return Err(ApiError::bad_request(format!(
-            "The query has {} filters by custom fields; send at most {MAX_CUSTOM_FILTERS}.",
-            filters.len()
-        )));
-    }
-    filters.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(filters)
 }
 
 /// The parameter `limit`.
@@ -321,50 +249,4 @@ fn parse_words(query: &Query) -> Result<Vec<String>, ApiError> {
         )));
     }
     Ok(words)
-}
-
-fn parse_filter(filter: &Filter, text: &str) -> Result<Value, ApiError> {
-    let Filter { name, column, bound } = filter;
-    let field = column.field;
-    if *bound == Bound::Equal && text == "null" {
-        return Ok(Value::Null);
-    }
-    if let Some(value) = parse_value(field, *bound, text).filter(|_| !text.trim().is_empty()) {
-        return Ok(value);
-    }
-    let (or_date, or_null) = match bound {
-        Bound::Equal => ("", ", or null"),
-        Bound::From | Bound::To if field.kind == Kind::Timestamp => (", or a date", ""),
-        Bound::From | Bound::To => ("", ""),
-    };
-    let with_plus = parse_value(field, *bound, &text.replace(' ', "+"));
-    let hint = match with_plus {
-        Some(_) if field.kind == Kind::Timestamp => {
-            " (a \"+\" in a query means a space; write it as %2B)"
-        }
-        _ => "",
-    };
-    let expectation = match field.kind {
-        Kind::Text { .. } | Kind::Email => "send the text to compare with".to_owned(),
-        _ => field.expectation(),
-    };
-    Err(invalid_parameter(name, text, &format!("{expectation}{or_date}{or_null}{hint}")))
-}
-
-/// The value of a filter that has one.
-fn parse_value(field: &Field, bound: Bound, text: &str) -> Option<Value> {
-    let input = match field.kind {
-        Kind::Text { .. } | Kind::Email => return Some(Value::of(text)),
-        Kind::Timestamp => return parse_timestamp(text, bound).map(Value::Text),
-        // serde_json passes over white space.
-        Kind::Boolean | Kind::Integer if text.contains(char::is_whitespace) => return None,
-        // A text in quotation marks is none of theirs, also where it is empty.
-        Kind::Boolean | Kind::Integer => {
-            serde_json::from_str(text).ok().filter(|value: &Json| !value.is_string())?
-        }
-        Kind::Date | Kind::Choice(_) => Json::from(text),
-        // It is not indexed, so no list has a filter by the whole object.
-        Kind::Custom => return None,
-    };
-    field.check(&input).ok()
 }

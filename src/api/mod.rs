@@ -5,6 +5,7 @@ pub mod batch;
 pub mod change;
 pub mod changes;
 pub mod errors;
+pub mod filter;
 pub mod idempotency;
 pub mod list;
 pub mod precondition;

@@ -8,7 +8,7 @@ use super::list;
 use super::precondition::{IfMatch, is_unchanged};
 use super::query::Query;
 use super::unknown_members::{self, Handling};
-use crate::http::{ApiError, Body, ErrorCode, Method, Request, Response};
+use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, Response};
 use crate::json_writer::JsonWriter;
 use crate::model::json_object::parse_object;
 use crate::model::validation::shorten;
@@ -27,8 +27,7 @@ pub(super) fn read(
         let list = list::parse(resource, &query, scopes)?;
         return page(tenant, request, &query, &list);
     }
-    let has_include = !resource.inclusions().is_empty();
-    query.only(["id"].into_iter().chain(has_include.then_some("include")))?;
+    query.only(if resource.inclusions().is_empty() { &["id"] } else { &["id", "include"] })?;
     let id = query.id()?.ok_or(ErrorCode::MissingId)?;
     let include = list::parse_include(resource, &query, scopes)?;
     record(tenant, request, resource, id, &include)
@@ -45,7 +44,7 @@ fn record(
     let found = tenant.read(super::deadline(request), read)?;
     let (json, version) = found.ok_or_else(|| errors::not_found(resource, id))?;
     if !include.is_empty() {
-        // The version is that of the record alone.
+        // The version says nothing about the included records, so there is no `ETag`.
         return Ok(Response::json_bytes(200, json));
     }
     let etag = version.etag();
@@ -89,18 +88,18 @@ pub(super) fn page_of(data: &[u8], write_others: impl FnOnce(&mut JsonWriter)) -
 }
 
 /// POST, PUT and DELETE: makes the checks that need no database, in their order. DELETE ignores a
-/// body. `ignored` becomes the header that names ignored members, on an error, too.
+/// body. The reply gets the header that names ignored members, even if a later check fails.
 pub(super) fn check(
     request: &Request,
     resource: &'static Resource,
-    ignored: &mut Option<(&'static str, String)>,
+    reply: &mut Responder,
 ) -> Result<(Change, Option<IdempotencyKey>), ApiError> {
     let key = idempotency::parse_key(request)?;
     let (body, object) = match request.method {
         Method::DELETE => (&[][..], JsonObject::new()),
         _ => json_object(request)?,
     };
-    *ignored = unknown_members::check(Handling::of(request), resource, &object)?;
+    reply.add_headers(unknown_members::check(Handling::of(request), resource, &object)?);
     let query = Query::parse(request.query.as_deref())?;
     let if_match = IfMatch::of(request);
     let change = Change::check(&request.method, resource, &query, &object, if_match)?;

@@ -1,4 +1,4 @@
-//! The way of a request with a key: the checks of contract section 5, and the answer.
+//! Requests with a key: the checks of contract section 5 in their order, and the answer.
 
 use std::sync::Arc;
 
@@ -39,7 +39,8 @@ impl Api {
         responder.caller(&caller.tenant_name, &caller.key.prefix);
         let (api, lane) = (Arc::clone(self), Lane::Tenant(caller.key.tenant_id));
         let run = move |request: Request, reply: Responder| {
-            Call { api: &api, caller, request: &request, reply }.respond(operations, prefix);
+            AuthenticatedRequest { api: &api, caller, request: &request, reply }
+                .respond(operations, prefix);
         };
         let rejection = || ApiError::overloaded().into();
         Some(Job { lane, request, responder, run: Box::new(run), rejection })
@@ -47,15 +48,15 @@ impl Api {
 }
 
 /// A request whose key is good.
-struct Call<'a> {
+struct AuthenticatedRequest<'a> {
     api: &'a Api,
     caller: Principal,
     request: &'a Request,
     reply: Responder,
 }
 
-/// What remains to be done for a request that passed its checks.
-enum Accepted {
+/// The rest of the work for a request that passed its checks.
+enum NextStep {
     Respond(Response),
     /// Runs in the tenant's writer, once for each idempotency key.
     Write(Demand, Option<IdempotencyKey>, Work),
@@ -64,12 +65,12 @@ enum Accepted {
 type Work =
     Box<dyn FnOnce(&Writing<'_>, &ChangeContext) -> Result<Answer, MutationError<ApiError>> + Send>;
 
-impl Call<'_> {
+impl AuthenticatedRequest<'_> {
     fn respond(mut self, operations: &'static [Operation], prefix: &'static str) {
         match self.check(operations, prefix) {
             Err(error) => self.reply.send(error.into()),
-            Ok((_, Accepted::Respond(response))) => self.reply.send(response),
-            Ok((tenant, Accepted::Write(demand, once, work))) => {
+            Ok((_, NextStep::Respond(response))) => self.reply.send(response),
+            Ok((tenant, NextStep::Write(demand, once, work))) => {
                 self.write(&tenant, demand, once, work);
             }
         }
@@ -82,8 +83,8 @@ impl Call<'_> {
         &mut self,
         operations: &'static [Operation],
         prefix: &'static str,
-    ) -> Result<(Arc<Tenant>, Accepted), ApiError> {
-        let Call { api, caller, request, reply } = self;
+    ) -> Result<(Arc<Tenant>, NextStep), ApiError> {
+        let AuthenticatedRequest { api, caller, request, reply } = self;
         let (key, now) = (&caller.key, request.received_at);
         // Tenant database.
         let tenant = api.tenants.open(key.tenant_id)?;
@@ -106,29 +107,26 @@ impl Call<'_> {
         // The operation's own checks.
         let accepted = match operation.action {
             Action::Read(resource) => {
-                Accepted::Respond(operations::read(&tenant, request, resource, key.scopes)?)
+                NextStep::Respond(operations::read(&tenant, request, resource, key.scopes)?)
             }
             Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
-                let mut ignored = None;
-                let checked = operations::check(request, resource, &mut ignored);
-                reply.add_headers(ignored);
-                let (change, once) = checked?;
+                let (change, once) = operations::check(request, resource, reply)?;
                 let demand = Demand { operations: 1, frees_space: change.frees_space() };
                 let work: Work =
                     Box::new(move |writing, at| Ok(change.apply(writing, prefix, at)?.1));
-                Accepted::Write(demand, once, work)
+                NextStep::Write(demand, once, work)
             }
             Action::Changes => {
                 let oldest = now.timestamp().before(api.tenants.keep_changes());
-                Accepted::Respond(changes::read(&tenant, request, key.scopes, oldest)?)
+                NextStep::Respond(changes::read(&tenant, request, key.scopes, oldest)?)
             }
             Action::Whoami => {
-                Accepted::Respond(authentication::whoami(request, caller, rate_limit)?)
+                NextStep::Respond(authentication::whoami(request, caller, rate_limit)?)
             }
             Action::Batch => {
                 let batch = Batch::check(request, key.scopes)?;
                 let (demand, once) = (batch.demand(), batch.key);
-                Accepted::Write(demand, once, Box::new(|writing, at| batch.apply(writing, at)))
+                NextStep::Write(demand, once, Box::new(|writing, at| batch.apply(writing, at)))
             }
         };
         Ok((tenant, accepted))
@@ -136,12 +134,14 @@ impl Call<'_> {
 
     /// Runs `work` in the tenant's writer, and responds after the commit.
     fn write(self, tenant: &Tenant, demand: Demand, once: Option<IdempotencyKey>, work: Work) {
-        let Call { caller: Principal { key, .. }, request, reply, .. } = self;
+        let AuthenticatedRequest { caller: Principal { key, .. }, request, reply, .. } = self;
         let actor = Actor::Key { key: KeyLabel::from(key), request_id: request.id };
         let context = ChangeContext { at: request.received_at.timestamp(), actor };
         tenant.mutate(
             demand,
-            move |writing| idempotency::once(writing, once, &context, || work(writing, &context)),
+            move |writing| {
+                idempotency::run_once(writing, once, &context, || work(writing, &context))
+            },
             |outcome| {
                 let response = outcome.unwrap_or_else(|error| Err(error.into()));
                 reply.send(response.unwrap_or_else(Response::from));

@@ -3,10 +3,11 @@
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
+use super::errors::invalid_parameter;
 use crate::http::ApiError;
 use crate::http::request::{decode_form, form_pairs};
 use crate::model::RecordId;
-use crate::model::validation::{is_positive_integer, shorten};
+use crate::model::validation::is_positive_integer;
 use crate::words;
 
 /// The declaration of a query parameter. Its schema depends on a `Subject`, such as the resource of
@@ -18,8 +19,8 @@ pub struct QueryParameter<Subject> {
     pub about: &'static str,
     /// The values in a few words, for the documentation page.
     pub values: fn(Subject) -> String,
-    /// The JSON Schema of the values. It has no `default`: generated clients would send it, also
-    /// where another parameter excludes it.
+    /// The JSON Schema of the values. It has no `default`: generated clients would send the default
+    /// even if another parameter excludes it.
     pub schema: fn(Subject) -> Value,
     pub example: fn() -> Value,
 }
@@ -34,7 +35,7 @@ pub struct Query {
 struct Parameter {
     name: String,
     value: String,
-    /// The encoded pair as it was sent, for the link to the next page.
+    /// The encoded pair from the request, for the link to the next page.
     raw: String,
 }
 
@@ -65,10 +66,8 @@ impl Query {
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.parameters
-            .iter()
-            .find(|parameter| parameter.name == name)
-            .map(|parameter| parameter.value.as_str())
+        let mut parameters = self.parameters.iter();
+        parameters.find(|parameter| parameter.name == name).map(|found| found.value.as_str())
     }
 
     /// The parameter `id`: decimal digits without sign or leading zero.
@@ -82,11 +81,8 @@ impl Query {
             // No record has an id beyond 64 bits, and none has the last one.
             return Ok(Some(RecordId(text.parse().unwrap_or(i64::MAX))));
         }
-        Err(ApiError::bad_request(format!(
-            "The query parameter \"id\" was {:?}; send a positive integer without sign or leading \
-             zero, such as 12.",
-            shorten(text)
-        )))
+        let expectation = "send a positive integer without sign or leading zero, such as 12";
+        Err(invalid_parameter("id", text, expectation))
     }
 
     /// Checks that every parameter is in `known`.
@@ -94,22 +90,17 @@ impl Query {
     /// # Errors
     ///
     /// `bad_request` for an unknown parameter; the message suggests a similar known one.
-    pub fn only<'a>(&self, known: impl Iterator<Item = &'a str> + Clone) -> Result<(), ApiError> {
-        match self
-            .parameters
-            .iter()
-            .find(|parameter| !known.clone().any(|name| name == parameter.name))
-        {
-            Some(parameter) => Err(ApiError::bad_request(words::unknown(
-                "query parameter",
-                &parameter.name,
-                known,
-            ))),
+    pub fn only(&self, known: &[&str]) -> Result<(), ApiError> {
+        match self.names().find(|name| !known.contains(name)) {
+            Some(name) => {
+                let message = words::unknown("query parameter", name, known.iter().copied());
+                Err(ApiError::bad_request(message))
+            }
             None => Ok(()),
         }
     }
 
-    /// The value of `Link` for the page from `cursor` on; `path` is that of the request (RFC 8288).
+    /// The value of `Link` (RFC 8288) for the page from `cursor` on. `path` is the request's path.
     pub fn link_to_next(&self, path: &str, cursor: &str) -> String {
         format!("<{path}?{}>; rel=\"next\"", self.with_cursor(cursor))
     }
@@ -129,11 +120,11 @@ impl Query {
 
 fn decode(text: &str, parameter: Option<&str>) -> Result<String, ApiError> {
     decode_form(text).map_err(|_| {
-        let subject = parameter.map_or("A name in the query".to_owned(), |name| {
-            format!("The query parameter {name:?}")
-        });
-        ApiError::bad_request(format!(
-            "{subject} is not UTF-8 after percent-decoding. Encode it as UTF-8."
-        ))
+        let subject = match parameter {
+            Some(name) => format!("The query parameter {name:?}"),
+            None => "A name in the query".to_owned(),
+        };
+        let message = format!("{subject} is not UTF-8 after percent-decoding. Encode it as UTF-8.");
+        ApiError::bad_request(message)
     })
 }

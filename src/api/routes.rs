@@ -11,12 +11,12 @@ use crate::model::validation::shorten;
 use crate::model::{Access, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Scope, Scopes};
 use crate::{metrics, words};
 
-/// What a path has.
+/// The kind of a path.
 #[derive(Clone, Copy, Debug)]
 pub enum Route {
     /// Operations that need a key.
     Api(&'static [Operation]),
-    /// A page without authentication: what answers, its `operationId`, and what it shows.
+    /// A page without authentication, its `operationId`, and its description.
     Page(PublicPage, &'static str, &'static str),
     /// The panel. It handles every method itself.
     Panel,
@@ -38,7 +38,7 @@ pub struct Operation {
     pub about: &'static str,
 }
 
-/// What answers a request with a key.
+/// The work of an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     Create(&'static Resource),

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::batch::Batch;
 use super::change::Change;
@@ -15,9 +16,10 @@ use super::list::{self, write_cursor};
 use super::precondition::IfMatch;
 use super::query::Query;
 use super::rate_limit::RateLimitStatus;
-use super::{changes, errors, idempotency, operations};
+use super::{changes, errors, idempotency, operations, routes};
 use crate::clock::{Clock, Timestamp};
-use crate::http::{ApiError, Body, ErrorCode, Method, Request, StatusCode};
+use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, StatusCode};
+use crate::metrics::Metrics;
 use crate::model::json_object::parse_object;
 use crate::model::{
     ALL, Access, CUSTOMER, EMPLOYEE, Field, FieldError, HARDWARE, JsonObject, KeysetPosition,
@@ -143,7 +145,7 @@ fn invalid_fields(resource: &'static Resource) -> Vec<FieldError> {
 
 fn unknown_parameter() -> ApiError {
     let query = Query::parse(Some("cutsomer_id=7"));
-    failed(query.and_then(|query| query.only(["limit", "customer_id"].into_iter())))
+    failed(query.and_then(|query| query.only(&["limit", "customer_id"])))
 }
 
 /// The error of a call that fails.
@@ -184,7 +186,9 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 
 /// Checks a request for customers.
 fn check(request: &Request) -> Result<(Change, Option<IdempotencyKey>), ApiError> {
-    operations::check(request, &CUSTOMER, &mut None)
+    let metrics = Arc::new(Metrics::new(routes::label));
+    let (mut reply, _) = Responder::new(request, Clock::system(), metrics);
+    operations::check(request, &CUSTOMER, &mut reply)
 }
 
 fn requests() -> Messages {

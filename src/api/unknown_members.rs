@@ -11,7 +11,7 @@ const MAX_IGNORED: usize = 10;
 /// The most names in a message. A batch has room for a hundred thousand.
 const MAX_NAMED: usize = 100;
 
-/// What a request wants done with unknown members, in the words of RFC 7240 section 4.4.
+/// How a request wants unknown members to be handled (RFC 7240 section 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handling {
     Lenient,
@@ -72,7 +72,8 @@ pub(super) fn check(
     match handling {
         _ if unknown.is_empty() => Ok(None),
         Handling::Lenient => {
-            let names: Vec<String> = unknown.into_iter().take(MAX_IGNORED).map(printable).collect();
+            let names: Vec<String> =
+                unknown.into_iter().take(MAX_IGNORED).map(shown_in_header).collect();
             Ok(Some(("X-Ignored-Fields", names.join(", "))))
         }
         Handling::Strict => Err(rejected(resource, &unknown)),
@@ -81,7 +82,7 @@ pub(super) fn check(
 
 /// A name as a header shows it: at most 40 characters. A comma would separate names, and an empty
 /// name would be no element.
-fn printable(name: &str) -> String {
+fn shown_in_header(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_graphic() && c != ',';
     if name.is_empty() {
         return "?".to_owned();

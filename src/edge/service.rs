@@ -21,7 +21,7 @@ use super::response::{self, ResponseBody, UnreadResponses};
 use super::stream::ConnectionState;
 use super::validate;
 use crate::http::request::MAX_BODY;
-use crate::http::responder::printable;
+use crate::http::responder::encode_unprintable;
 use crate::http::{ApiError, Body, Request, Responder};
 
 /// The path of the health check.
@@ -116,8 +116,8 @@ impl EdgeContext {
     /// The request as a value. It is complete, so it is dated now.
     fn request(&self, head: Parts, body: Body, client: Client) -> Request {
         Request {
-            path: printable(head.uri.path()).into_owned(),
-            query: head.uri.query().map(|query| printable(query).into_owned()),
+            path: encode_unprintable(head.uri.path()).into_owned(),
+            query: head.uri.query().map(|query| encode_unprintable(query).into_owned()),
             id: request_id(&head.headers),
             method: head.method,
             headers: head.headers,

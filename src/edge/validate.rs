@@ -12,7 +12,7 @@ use hyper::{Method, StatusCode, Version};
 
 use super::limits::MAX_TARGET;
 use crate::http::ApiError;
-use crate::http::responder::printable;
+use crate::http::responder::encode_unprintable;
 
 /// Rejects heads that are ambiguous or not supported.
 ///
@@ -88,8 +88,8 @@ fn is_path_or_http_address(head: &Parts) -> bool {
 
 /// As tiny_http gets it.
 fn is_short(uri: &Uri) -> bool {
-    let query = uri.query().map_or(0, |query| printable(query).len() + 1);
-    printable(uri.path()).len() + query <= MAX_TARGET
+    let query = uri.query().map_or(0, |query| encode_unprintable(query).len() + 1);
+    encode_unprintable(uri.path()).len() + query <= MAX_TARGET
 }
 
 fn is_chunked_at_most(headers: &HeaderMap) -> bool {

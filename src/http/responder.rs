@@ -141,7 +141,7 @@ impl Drop for Responder {
 
 /// Percent-encodes every byte that is not printable ASCII. In a terminal, control characters would
 /// take effect and bidirectional ones would reorder the text (contract section 11).
-pub fn printable(text: &str) -> Cow<'_, str> {
+pub fn encode_unprintable(text: &str) -> Cow<'_, str> {
     const UNPRINTABLE: &AsciiSet = &CONTROLS.add(b' ');
     utf8_percent_encode(text, UNPRINTABLE).into()
 }
@@ -163,8 +163,11 @@ mod tests {
 
     #[test]
     fn what_is_not_printable_ascii_is_encoded_once() {
-        assert_eq!(printable("/a%41?b=~"), "/a%41?b=~");
-        assert_eq!(printable("\u{7f}\n \u{9b}\u{202e}ü"), "%7F%0A%20%C2%9B%E2%80%AE%C3%BC");
+        assert_eq!(encode_unprintable("/a%41?b=~"), "/a%41?b=~");
+        assert_eq!(
+            encode_unprintable("\u{7f}\n \u{9b}\u{202e}ü"),
+            "%7F%0A%20%C2%9B%E2%80%AE%C3%BC"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::field::{Custom, Field, Kind, Value};
 use super::json_object::Json;
 use super::validation::{FieldCode, FieldError, check_text, is_empty, shorten};
 
-/// What precedes a name in filters, columns of CSV files and error messages.
+/// The prefix of a name in filters, columns of CSV files and error messages.
 pub const PREFIX: &str = "custom.";
 /// The most custom fields of a record.
 pub const MAX_FIELDS: usize = 20;

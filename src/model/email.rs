@@ -31,8 +31,8 @@ fn is_atom_character(c: char) -> bool {
     }
 }
 
-/// Returns whether the domain is valid for IDNA (UTS 46, non-transitional, STD3 rules), has at
-/// least two labels, and consists of letters, digits and hyphens, also where it is in Punycode.
+/// Returns whether the domain is valid for IDNA (UTS 46, non-transitional, STD3 rules) and has at
+/// least two labels of letters, digits and hyphens. Punycode is decoded for this check.
 fn is_domain(domain: &str) -> bool {
     let (uts46, hyphens) = (Uts46::new(), Hyphens::CheckFirstLast);
     let (unicode, _) = uts46.to_unicode(domain.as_bytes(), AsciiDenyList::STD3, hyphens);

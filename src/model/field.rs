@@ -28,10 +28,10 @@ pub enum Kind {
     Timestamp,
 }
 
-/// The field before those of every resource.
+/// The first member of every record.
 pub static ID: Field =
     integer("id").required().about("The number of the record. It is never reused.").example("1");
-/// The fields after those of every resource.
+/// The last two members of every record but `etag`.
 pub static CREATED_AT: Field = timestamp("created_at").about("The time of creation.");
 pub static UPDATED_AT: Field = timestamp("updated_at").about("The time of the last change.");
 

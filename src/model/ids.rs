@@ -14,7 +14,7 @@ pub struct TenantId(pub i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct KeyId(pub i64);
 
-/// A record among those of its resource, from 1. Never used again after the record is deleted.
+/// A record of a resource, counted from 1. Never used again after the record is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RecordId(pub i64);
 

@@ -1,4 +1,4 @@
-//! What `include` can name: the records that a record belongs to (contract section 4).
+//! The values of `include`: the records that a record belongs to (contract section 4).
 
 use std::sync::LazyLock;
 

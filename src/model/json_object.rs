@@ -10,7 +10,7 @@ use serde_json::error::Category;
 /// The members of a JSON object, in the order in which they were sent.
 pub type JsonObject = Map<String, Json>;
 
-/// What is wrong in a text that is not a JSON object, and where.
+/// The fault in a text that is not a JSON object, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{fault} at line {line} column {column}")]
 pub struct JsonError {
@@ -43,7 +43,7 @@ mod tests {
         parse_object(body).unwrap_err().to_string()
     }
 
-    /// The feature `arbitrary_precision` is in force, also where the same member came before.
+    /// The feature `arbitrary_precision` is in force, even for a member that is given twice.
     #[test]
     fn numbers_keep_their_text() {
         let body = br#"{"a": 1e400, "b": -0, "c": 99999999999999999999, "a": 12.0}"#;

@@ -1,4 +1,4 @@
-//! What a record is: static declarations of resources and fields, and the validation of values.
+//! Static declarations of resources and fields, and the validation of values.
 //!
 //! SQL, filters, the OpenAPI document, CSV columns and the documentation page derive from these
 //! declarations.

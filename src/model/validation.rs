@@ -56,7 +56,7 @@ pub struct FieldError {
     /// The name of the field, or `custom.NAME`.
     pub field: String,
     pub code: FieldCode,
-    /// One sentence that says what was sent and what is expected.
+    /// One sentence with the sent value and the expected kind of value.
     pub message: String,
 }
 

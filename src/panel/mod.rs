@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock};
 use crate::api::routes::PANEL_PATH;
 use crate::clock::Moment;
 use crate::html;
-use crate::http::responder::printable;
+use crate::http::responder::encode_unprintable;
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
 use crate::store::registry::{Action, Registry};
@@ -114,7 +114,7 @@ fn redirect(query: &str) -> Response {
 /// be any text from a request.
 fn log_event(request: &Request, tenant: &str, action: Action, key: Option<KeyId>) {
     tracing::info!(
-        tenant = &*printable(tenant),
+        tenant = &*encode_unprintable(tenant),
         action = action.as_str(),
         key = key.map(|KeyId(id)| id),
         client = %request.client,

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use tenantdesk::api::filter::filters;
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
 use tenantdesk::clock::Clock;
@@ -126,7 +127,7 @@ fn query() {
         assert_eq!(again.get("cursor"), Some("abc"));
         for resource in model::ALL {
             let parameters = list::parameters(resource).map(|parameter| parameter.name);
-            let filters = list::filters(resource).iter().map(|filter| filter.name.as_str());
+            let filters = filters(resource).iter().map(|filter| filter.name.as_str());
             for name in parameters.chain(filters).filter(|name| *name != "cursor") {
                 assert_eq!(again.get(name), query.get(name), "{next:?}");
             }

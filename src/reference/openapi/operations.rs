@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::records::{FILLED, of_filter};
 use super::schema::{ENTITY_TAGS, EXAMPLE_ETAG, EXAMPLE_UUID};
-use crate::api::list::{self, Filter, filters};
+use crate::api::filter::{Filter, filters};
+use crate::api::list;
 use crate::api::query::QueryParameter;
 use crate::api::routes::{self, Action, ROUTES, Route};
 use crate::api::{change, changes};

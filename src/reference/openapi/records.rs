@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::schema::{EXAMPLE_ETAG, list, nullable, number, object, schema_ref, text, time};
-use crate::api::list::{EXAMPLE_CURSOR, Filter};
+use crate::api::filter::Filter;
+use crate::api::list::EXAMPLE_CURSOR;
 use crate::model::custom::{MAX_FIELDS, MAX_LENGTH, NAME_PATTERN};
 use crate::model::email::MAX_EMAIL;
 use crate::model::field::CUSTOM;
