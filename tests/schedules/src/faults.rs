@@ -8,7 +8,7 @@ thread_local! {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A receiving worker leaves to work, and wakes no other worker to receive.
+    /// A worker starts a job while no worker receives, and wakes none to receive.
     NobodyReceives,
     /// The worker that takes a request does not send the next one to tiny_http.
     RequestsStayInTheOutbox,

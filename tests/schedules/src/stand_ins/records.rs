@@ -29,7 +29,7 @@ impl<'a> Writing<'a> {
     }
 
     pub fn insert(&self, record: u32) -> std::result::Result<(), DatabaseError> {
-        Ok(self.0.insert(record)?)
+        self.0.insert(record)
     }
 
     pub fn connection(&self) -> &Connection {
