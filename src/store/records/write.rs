@@ -152,7 +152,7 @@ impl<'a> Writing<'a> {
                 let details = message.unwrap_or_else(|| cause.to_string());
                 Ok(DeleteOutcome::Referenced { details, counts: self.dependents(resource, id)? })
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
