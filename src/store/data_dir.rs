@@ -103,7 +103,7 @@ pub(crate) fn has_files(database: &Database) -> bool {
 
 /// Whether the directory has nothing but hidden files, such as a `.gitignore`, and the empty
 /// directory of tenants' files that a failed command may leave.
-fn is_empty(data_dir: &Path) -> io::Result<bool> {
+fn has_no_data(data_dir: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(data_dir)? {
         let entry = entry?;
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
@@ -195,14 +195,14 @@ impl DataDir {
     pub fn open(path: &Path) -> Result<DataDir, OpenError> {
         require_owner(path, false)?;
         registry_database(path).require_file()?;
-        DataDir::enter(path, false)
+        DataDir::lock_shared_and_recover(path, false)
     }
 
     /// Opens the data directory for the server. Waits until no command uses it, recovers every WAL,
     /// and migrates older files. A tenant that cannot be migrated is unavailable.
     pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
         require_owner(path, false)?;
-        let data_dir = DataDir::enter(path, true)?;
+        let data_dir = DataDir::lock_shared_and_recover(path, true)?;
         migrate(&registry_database(path))?;
         for id in tenant_file_ids(path)? {
             if let Err(error) = migrate(&tenant_database(path, id)) {
@@ -230,7 +230,7 @@ impl DataDir {
     /// else out. Returns `None` if it is not empty.
     pub(crate) fn open_empty(path: &Path) -> Result<Option<DataDir>, OpenError> {
         let failed = |error| OpenError::unusable(path, error);
-        if path.try_exists().map_err(failed)? && !is_empty(path).map_err(failed)? {
+        if path.try_exists().map_err(failed)? && !has_no_data(path).map_err(failed)? {
             return Ok(None);
         }
         create_directories(path)?;
@@ -244,7 +244,7 @@ impl DataDir {
         &self.path
     }
 
-    fn enter(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
+    fn lock_shared_and_recover(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
         let failed = |error| OpenError::unusable(path, error);
         let tenants = tenants_dir(path);
         files::refuse_link(&tenants).map_err(|error| OpenError::unusable(&tenants, error))?;
@@ -326,9 +326,9 @@ mod tests {
     fn no_registry_is_made_beside_tenants_files() {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("tenants")).unwrap();
-        assert!(is_empty(home.path()).unwrap());
+        assert!(has_no_data(home.path()).unwrap());
         fs::write(home.path().join("tenants/1.db"), b"").unwrap();
-        assert!(!is_empty(home.path()).unwrap());
+        assert!(!has_no_data(home.path()).unwrap());
         assert!(DataDir::create(home.path()).is_err());
         assert!(!home.path().join(REGISTRY_FILE).exists());
     }

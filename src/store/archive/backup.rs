@@ -13,7 +13,7 @@ use rusqlite::Connection;
 
 use super::check::Extent;
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
-use super::{ArchiveError, Staging, at, check};
+use super::{ArchiveError, Staging, check, file_error};
 use crate::clock::Moment;
 use crate::files;
 use crate::model::{ALL, Resource};
@@ -50,10 +50,10 @@ pub fn create(
     keep: Option<usize>,
     now: Moment,
 ) -> Result<Backup, ArchiveError> {
-    files::create_private_directories(dir).map_err(at(dir))?;
+    files::create_private_directories(dir).map_err(file_error(dir))?;
     let staging = Staging::create(dir.join(PARTIAL))?;
-    let manifest = fill(registry, &staging.path, tenant, now, next_sequence(dir))?;
-    let directory = free_name(dir, now).map_err(at(dir))?;
+    let manifest = write_backup(registry, &staging.path, tenant, now, next_sequence(dir))?;
+    let directory = free_name(dir, now).map_err(file_error(dir))?;
     staging.publish(&directory)?;
     let removed = match keep.filter(|_| manifest.left_out.is_empty()) {
         Some(keep) => remove_older(dir, &directory, &manifest, keep).map_err(|cause| {
@@ -86,7 +86,7 @@ fn next_sequence(dir: &Path) -> u64 {
 }
 
 /// Makes the backup in the directory `partial`: copies, checks, manifest.
-fn fill(
+fn write_backup(
     registry: &Registry,
     partial: &Path,
     tenant: Option<&TenantRow>,
@@ -94,7 +94,7 @@ fn fill(
     sequence: u64,
 ) -> Result<Manifest, ArchiveError> {
     let copy = registry_database(partial);
-    let copied = save(&registry_database(registry.data_dir()), &copy, "the registry")?;
+    let copied = save_database(&registry_database(registry.data_dir()), &copy, "the registry")?;
     if let Some(tenant) = tenant {
         copied.execute("DELETE FROM tenants WHERE id <> ?", [tenant.id.0])?;
     }
@@ -115,7 +115,7 @@ fn fill(
     // VACUUM removes the deleted rows from the pages of the file, too.
     copied.execute_batch("DELETE FROM sessions; VACUUM")?;
     drop(copied);
-    manifest.files.insert(0, describe(partial, &copy)?);
+    manifest.files.insert(0, sync_and_describe(partial, &copy)?);
     write_manifest(partial, &manifest)?;
     sync(&tenants_dir(partial))?;
     sync(partial)?;
@@ -132,11 +132,11 @@ fn save_tenants(
 ) -> Result<(), ArchiveError> {
     for TenantRow { id, name, .. } in check::tenants(copied)? {
         let (live, copy) = (tenant_database(registry.data_dir(), id), tenant_database(partial, id));
-        match save(&live, &copy, &format!("tenant {name}")) {
+        match save_database(&live, &copy, &format!("tenant {name}")) {
             Ok(connection) => {
                 let records = count(&connection)?;
                 drop(connection);
-                manifest.files.push(describe(partial, &copy)?);
+                manifest.files.push(sync_and_describe(partial, &copy)?);
                 manifest.tenants.push(SavedTenant { id, name, records });
             }
             Err(ArchiveError::Unreadable { cause, .. }) if manifest.kind == BackupKind::All => {
@@ -154,9 +154,9 @@ fn save_tenants(
 /// # Errors
 ///
 /// [`ArchiveError::Unreadable`] if the fault is in `live`, which messages call `what`.
-fn save(live: &Database, copy: &Database, what: &str) -> Result<Connection, ArchiveError> {
+fn save_database(live: &Database, copy: &Database, what: &str) -> Result<Connection, ArchiveError> {
     let source = live.open(Role::Bulk).map_err(|error| unreadable(what, error))?;
-    files::create_private(copy.path()).map_err(at(copy.path()))?;
+    files::create_private(copy.path()).map_err(file_error(copy.path()))?;
     copy_pages(&source, copy.path()).map_err(|error| match is_write_error(&error) {
         true => copy.unusable(error).into(),
         false => unreadable(what, live.error(&error)),
@@ -182,10 +182,10 @@ pub(super) fn count(tenant: &Connection) -> Result<BTreeMap<String, i64>, Databa
 }
 
 /// Makes a copy durable that nothing has open, and describes it.
-fn describe(partial: &Path, copy: &Database) -> Result<SavedFile, ArchiveError> {
+fn sync_and_describe(partial: &Path, copy: &Database) -> Result<SavedFile, ArchiveError> {
     sync(copy.path())?;
-    let file = File::open(copy.path()).map_err(at(copy.path()))?;
-    let (bytes, sha256) = manifest::digest(file, io::sink()).map_err(at(copy.path()))?;
+    let file = File::open(copy.path()).map_err(file_error(copy.path()))?;
+    let (bytes, sha256) = manifest::digest(file, io::sink()).map_err(file_error(copy.path()))?;
     Ok(SavedFile { path: copy.name_in(partial), schema: copy.schema.version, bytes, sha256 })
 }
 
@@ -197,11 +197,11 @@ fn write_manifest(partial: &Path, manifest: &Manifest) -> Result<(), ArchiveErro
         file.write_all(b"\n")?;
         file.sync_all()
     };
-    write().map_err(at(&path))
+    write().map_err(file_error(&path))
 }
 
 pub(super) fn sync(path: &Path) -> Result<(), ArchiveError> {
-    files::sync(path).map_err(at(path))
+    files::sync(path).map_err(file_error(path))
 }
 
 /// The backups in `dir`, the newest first. The sequence numbers decide, because the clock may have
@@ -212,7 +212,7 @@ pub(super) fn sync(path: &Path) -> Result<(), ArchiveError> {
 /// If a manifest cannot be read: an older backup could be taken for the newest.
 pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, ArchiveError> {
     let mut found = Vec::new();
-    for directory in directories(dir).map_err(at(dir))? {
+    for directory in directories(dir).map_err(file_error(dir))? {
         let path = directory.join(manifest::NAME);
         // A directory without a manifest is no backup.
         if fs::symlink_metadata(&path).is_ok() {
@@ -258,7 +258,7 @@ fn remove_older(
         fs::rename(&directory, staging.path.join("removed"))
             .and_then(|()| files::sync(&staging.path))
             .and_then(|()| files::sync(dir))
-            .map_err(at(&directory))?;
+            .map_err(file_error(&directory))?;
         Ok(directory)
     };
     older.skip(keep.saturating_sub(1)).map(remove).collect()

@@ -103,8 +103,8 @@ const CHECKS: [(Extent, Check); 7] = [
     (Extent::Backup, integrity_problems),
     (Extent::Backup, broken_foreign_keys),
     (Extent::Backup, invalid_texts),
-    (Extent::Restore, out_of_range),
-    (Extent::Restore, strange_rows),
+    (Extent::Restore, values_out_of_range),
+    (Extent::Restore, invalid_rows),
     (Extent::Everything, problems_of_records),
 ];
 
@@ -166,12 +166,12 @@ pub(super) fn texts(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<
     connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
 }
 
-fn out_of_range(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
-    let strange = "SELECT 'sqlite_sequence is not as the program makes it' WHERE EXISTS (
+fn values_out_of_range(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
+    let invalid = "SELECT 'sqlite_sequence is not as the program makes it' WHERE EXISTS (
          SELECT 1 FROM sqlite_sequence GROUP BY name HAVING count(*) > 1 OR name NOT IN
            (SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%'))
          UNION ALL SELECT 'a page has another size' FROM pragma_page_size WHERE page_size <> 4096";
-    let mut found = texts(connection, strange)?;
+    let mut found = texts(connection, invalid)?;
     let columns = "SELECT format('%s.%s', tables.name, columns.name)
          FROM pragma_table_list AS tables JOIN pragma_table_info(tables.name) AS columns
          WHERE tables.schema = 'main' AND tables.type = 'table'";
@@ -199,9 +199,9 @@ fn out_of_range(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<Str
     Ok(found)
 }
 
-fn strange_rows(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+fn invalid_rows(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
     if !ptr::eq(schema, &TENANT) {
-        return strange_access(connection);
+        return invalid_registry_rows(connection);
     }
     let control = "*[\u{1}-\u{1f}\u{7f}-\u{9f}]*";
     let sql = format!(
@@ -226,7 +226,7 @@ fn strange_rows(connection: &Connection, schema: &Schema) -> rusqlite::Result<Ve
 }
 
 /// Tenants, keys and events.
-fn strange_access(registry: &Connection) -> rusqlite::Result<Vec<String>> {
+fn invalid_registry_rows(registry: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut found: Vec<String> = tenants(registry)?.iter().filter_map(tenant_problem).collect();
     let mut statement =
         registry.prepare(&format!("SELECT {KEY_COLUMNS}, hash, scopes FROM keys"))?;
@@ -236,14 +236,14 @@ fn strange_access(registry: &Connection) -> rusqlite::Result<Vec<String>> {
         let (key, scopes): (KeyRow, String) = (KeyRow::read(row)?, row.get(columns + 1)?);
         let has_hash = row.get_ref(columns)?.as_blob()?.len() == 32;
         let has_scopes = scopes.split(' ').all(|scope| Scope::parse(scope).is_some());
-        if !(is_label(&key.name, &key.prefix) && has_hash && has_scopes) {
+        if !(is_key_label(&key.name, &key.prefix) && has_hash && has_scopes) {
             found.push(format!("the key {} is none that the program makes", key.id));
         }
     }
     let mut statement = registry.prepare(&format!("SELECT {EVENT_COLUMNS} FROM key_events"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let key = Event::read(row)?.key.filter(|key| !is_label(&key.name, &key.prefix));
+        let key = Event::read(row)?.key.filter(|key| !is_key_label(&key.name, &key.prefix));
         found.extend(key.map(|KeyLabel { id, .. }| {
             format!("an event of the key {id} is none that the program makes")
         }));
@@ -270,7 +270,7 @@ fn tenant_problem(tenant: &TenantRow) -> Option<String> {
 }
 
 /// Whether it can be the name of a key and its first characters: `tdk_` and base64url.
-fn is_label(name: &str, prefix: &str) -> bool {
+fn is_key_label(name: &str, prefix: &str) -> bool {
     let is_of_a_key = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     check_key_name(name) == Ok(name)
         && prefix.len() == PREFIX_LENGTH

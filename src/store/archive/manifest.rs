@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{ArchiveError, at, refused};
+use super::{ArchiveError, file_error, refused};
 use crate::clock::Timestamp;
 use crate::files;
 use crate::model::TenantId;
@@ -87,9 +87,9 @@ impl Manifest {
     /// written is refused.
     pub fn read(directory: &Path) -> Result<Manifest, ArchiveError> {
         let path = directory.join(NAME);
-        let file = open_regular(&path).map_err(at(&path))?;
+        let file = open_regular(&path).map_err(file_error(&path))?;
         let mut text = Vec::new();
-        file.take(MAX_LENGTH).read_to_end(&mut text).map_err(at(&path))?;
+        file.take(MAX_LENGTH).read_to_end(&mut text).map_err(file_error(&path))?;
         let Ok(mut manifest) = serde_json::from_slice::<Manifest>(&text) else {
             let cause = "it is damaged; use another backup, and move this one away";
             return Err(refused(&path, cause));
@@ -98,8 +98,8 @@ impl Manifest {
             let cause = "it was written by a newer version of tenantdesk; use that version";
             return Err(refused(&path, cause));
         }
-        let is_strange = |(_, name): &(TenantId, &str)| check_tenant_name(name).is_err();
-        if let Some((_, name)) = manifest.tenant_ids().into_iter().find(is_strange) {
+        let is_invalid = |(_, name): &(TenantId, &str)| check_tenant_name(name).is_err();
+        if let Some((_, name)) = manifest.tenant_ids().into_iter().find(is_invalid) {
             return Err(refused(&path, &format!("{name:?} is no name of a tenant")));
         }
         for tenant in &mut manifest.left_out {

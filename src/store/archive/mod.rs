@@ -66,7 +66,7 @@ pub enum ArchiveError {
 }
 
 /// Adds `path` to an error of the file system.
-fn at(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
     let path = path.to_owned();
     |error| ArchiveError::File { path, cause: without_error_numbers(&error.to_string()) }
 }
@@ -89,13 +89,13 @@ struct Staging {
 
 impl Staging {
     fn create(path: PathBuf) -> Result<Staging, ArchiveError> {
-        let lock = open_own_directory(&path).map_err(at(&path))?;
+        let lock = open_own_directory(&path).map_err(file_error(&path))?;
         // If the file system has no locks, the operator must run one command at a time.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
             return Err(ArchiveError::UnderWay(path));
         }
         let staging = Staging { path, _lock: lock, is_published: false };
-        staging.empty().map_err(at(&staging.path))?;
+        staging.empty().map_err(file_error(&staging.path))?;
         Ok(staging)
     }
 
@@ -112,9 +112,9 @@ impl Staging {
     /// Gives the complete directory its name. If the name cannot be synced, the directory is
     /// removed.
     fn publish(mut self, name: &Path) -> Result<(), ArchiveError> {
-        fs::rename(&self.path, name).map_err(at(name))?;
+        fs::rename(&self.path, name).map_err(file_error(name))?;
         name.clone_into(&mut self.path);
-        files::sync_parent(name).map_err(at(name))?;
+        files::sync_parent(name).map_err(file_error(name))?;
         self.is_published = true;
         Ok(())
     }

@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::backup::{self, count, sync};
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedTenant};
 use super::verify::Source;
-use super::{ArchiveError, Staging, at};
+use super::{ArchiveError, Staging, file_error};
 use crate::clock::{Moment, Timestamp};
 use crate::files;
 use crate::model::TenantId;
@@ -123,13 +123,13 @@ fn locate(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
     }
     let wanted = match tenant {
         None => "of all tenants".to_owned(),
-        Some(name) => wanted(name, backups.iter().map(|(_, manifest)| manifest)),
+        Some(name) => wanted_tenant(name, backups.iter().map(|(_, manifest)| manifest)),
     };
     Err(ArchiveError::NoBackup { path: dir.to_owned(), wanted })
 }
 
 /// Says which tenant is wanted, and which ones the backups have.
-fn wanted<'a>(name: &str, backups: impl Iterator<Item = &'a Manifest>) -> String {
+fn wanted_tenant<'a>(name: &str, backups: impl Iterator<Item = &'a Manifest>) -> String {
     let names: BTreeSet<&str> =
         backups.flat_map(|backup| &backup.tenants).map(|tenant| tenant.name.as_str()).collect();
     let names: Vec<&str> = names.into_iter().collect();
@@ -137,12 +137,12 @@ fn wanted<'a>(name: &str, backups: impl Iterator<Item = &'a Manifest>) -> String
 }
 
 /// The error for a tenant that the backup does not hold.
-fn lacks(Source { directory, manifest }: &Source, name: &str) -> ArchiveError {
+fn tenant_not_in_backup(Source { directory, manifest }: &Source, name: &str) -> ArchiveError {
     let wanted = match manifest.left_out.iter().find(|tenant| tenant.name == name) {
         Some(LeftOutTenant { reason, .. }) => {
             format!("of the tenant {name}, which was left out of the backup: {reason}")
         }
-        None => wanted(name, [manifest].into_iter()),
+        None => wanted_tenant(name, [manifest].into_iter()),
     };
     ArchiveError::NoBackup { path: directory.clone(), wanted }
 }
@@ -171,10 +171,10 @@ fn restore_everything(
         let keys = statement.query_map([id.0], |_| Ok(()))?.count();
         let (id, name, records) = (*id, name.clone(), count(&connection)?);
         restored.tenants.push(RestoredTenant { id, name, existed: false, keys, records });
-        finish(connection, &staged)?;
+        close_and_sync(connection, &staged)?;
     }
     drop(statement);
-    finish(registry, &registry_database(&staging.path))?;
+    close_and_sync(registry, &registry_database(&staging.path))?;
     place_everything(data_dir, &staging.path, &source.manifest.tenants)?;
     Ok(registry_database(data_dir))
 }
@@ -187,7 +187,7 @@ fn active_keys(registry: &Connection, now: Moment) -> rusqlite::Result<i64> {
 }
 
 /// Closes a staged database and makes it durable.
-fn finish(connection: Connection, staged: &Database) -> Result<(), ArchiveError> {
+fn close_and_sync(connection: Connection, staged: &Database) -> Result<(), ArchiveError> {
     connection.close().map_err(|(_, error)| error)?;
     sync(staged.path())
 }
@@ -209,7 +209,7 @@ fn place_everything(
     place().map_err(|error| {
         registry_database(data_dir).remove();
         tenants.iter().for_each(|saved| tenant_database(data_dir, saved.id).remove());
-        at(data_dir)(error)
+        file_error(data_dir)(error)
     })
 }
 
@@ -225,7 +225,10 @@ fn restore_tenant(
     saved_name: &str,
     restored: &mut Restored,
 ) -> Result<Option<Database>, ArchiveError> {
-    let saved = source.manifest.tenant(saved_name).ok_or_else(|| lacks(source, saved_name))?;
+    let saved = source
+        .manifest
+        .tenant(saved_name)
+        .ok_or_else(|| tenant_not_in_backup(source, saved_name))?;
     let name = request.new_name.unwrap_or(saved_name);
     check_tenant_name(name).map_err(RegistryError::Invalid)?;
     DataDir::create(request.data_dir)?;
@@ -236,21 +239,22 @@ fn restore_tenant(
     }
     let staging = Staging::create(request.data_dir.join(STAGING))?;
     let saved_registry = registry_database(&staging.path);
-    finish(source.copy_registry(&staging.path)?, &saved_registry)?;
+    close_and_sync(source.copy_registry(&staging.path)?, &saved_registry)?;
     let staged = tenant_database(&staging.path, saved.id);
     let connection = source.copy(&staged, &staging.path)?;
     let (existed, records) = (existing.is_some(), count(&connection)?);
     let (id, keys, replaced) = match existing {
         Some(TenantRow { id, .. }) => {
             let live = tenant_database(request.data_dir, id);
-            let is_other_file = replace(connection, &staged, &live)?;
+            let is_other_file = replace_tenant(connection, &staged, &live)?;
             (id, 0, Some(live).filter(|_| is_other_file))
         }
         None => {
             records::renew_lineage(&connection, None)?;
-            finish(connection, &staged)?;
+            close_and_sync(connection, &staged)?;
             registry.attach(&saved_registry)?;
-            let (TenantRow { id, .. }, keys) = add(&registry, saved.id, name, &staged)?;
+            let (TenantRow { id, .. }, keys) =
+                add_tenant_from_backup(&registry, saved.id, name, &staged)?;
             (id, keys, None)
         }
     };
@@ -260,7 +264,7 @@ fn restore_tenant(
 
 /// Adds a tenant of the attached registry `saved` with its keys, under new ids, and the file
 /// `staged`. A key that another tenant has stays where it is.
-fn add(
+fn add_tenant_from_backup(
     registry: &Registry,
     saved: TenantId,
     name: &str,
@@ -289,7 +293,7 @@ fn add(
 
 /// Replaces the content of the file `live` in one transaction. A file that is missing or damaged is
 /// replaced itself: the result is then `true`.
-fn replace(
+fn replace_tenant(
     connection: Connection,
     staged: &Database,
     live: &Database,
@@ -302,7 +306,7 @@ fn replace(
             // A busy server releases its lock for moments only.
             target.busy_handler(Some(wait_for::<30_000>))?;
             let replaced = attached.and_then(|()| {
-                replace_content(&connection, &mut target, || take_over(&connection))
+                replace_content(&connection, &mut target, || take_over_counters(&connection))
             });
             match replaced.map_err(|error| live.error(&error)) {
                 Ok(()) => return Ok(false),
@@ -313,23 +317,23 @@ fn replace(
         Err(error @ OpenError::Unusable { .. }) => return Err(error.into()),
         Err(_) => (),
     }
-    if take_over(&connection).is_err() {
+    if take_over_counters(&connection).is_err() {
         // The live file is damaged or of another schema. Its counters may still be readable.
         let _ = raise_id_counters(&connection);
         records::renew_lineage(&connection, None)?;
     }
-    finish(connection, staged)?;
+    close_and_sync(connection, staged)?;
     // SQLite would apply the old WAL to the new file.
     for path in live.files().skip(1) {
-        files::ignore_missing(fs::remove_file(&path)).map_err(at(&path))?;
+        files::ignore_missing(fs::remove_file(&path)).map_err(file_error(&path))?;
     }
-    rename_synced(staged, live).map_err(at(live.path()))?;
+    rename_synced(staged, live).map_err(file_error(live.path()))?;
     Ok(true)
 }
 
 /// Takes over from the attached live file the counters of ids and of the change log, so that no
 /// number is used twice, and the tables of a replicator.
-fn take_over(connection: &Connection) -> rusqlite::Result<()> {
+fn take_over_counters(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     raise_id_counters(&transaction)?;
     records::renew_lineage(&transaction, Some("live"))?;

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 
 use super::check::Extent;
 use super::manifest::{Manifest, digest, open_regular};
-use super::{ArchiveError, at, check, refused};
+use super::{ArchiveError, check, file_error, refused};
 use crate::files;
 use crate::store::data_dir::{registry_database, tenants_dir};
 use crate::store::database::{self, Database, Schema, replica};
@@ -51,10 +51,10 @@ impl Source {
         let saved = self.manifest.file(&name).ok_or_else(|| refuse("it is not in the manifest"))?;
         let source =
             open_regular(&from).map_err(|error| refuse(&format!("it cannot be read: {error}")))?;
-        let target = files::create_private(to).map_err(at(to))?;
+        let target = files::create_private(to).map_err(file_error(to))?;
         // One byte more is read, to find out whether the file is longer.
         let source = source.take(saved.bytes.saturating_add(1));
-        let found = digest(source, target).map_err(at(to))?;
+        let found = digest(source, target).map_err(file_error(to))?;
         if found != (saved.bytes, saved.sha256.clone()) {
             return Err(refuse("its length or SHA-256 is not that of the manifest"));
         }

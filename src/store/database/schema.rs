@@ -128,7 +128,7 @@ impl Database {
         if found < self.schema.last_copy {
             copy_into_new_tables(&transaction, self.schema, found)?;
         } else {
-            add(&transaction, self.schema, found)?;
+            run_adding_steps(&transaction, self.schema, found)?;
         }
         transaction.pragma_update(None, "user_version", self.schema.version)?;
         wal::commit(transaction)?;
@@ -138,16 +138,16 @@ impl Database {
 
 /// Adds columns and indexes. The rows stay as they are, and so do the search tables: a new column
 /// is null, or has its default, and is no part of a row's search text.
-fn add(connection: &Connection, schema: &Schema, found: u32) -> rusqlite::Result<()> {
+fn run_adding_steps(connection: &Connection, schema: &Schema, found: u32) -> rusqlite::Result<()> {
     schema.run_steps(connection, found, schema.version)?;
     match differences(connection, schema)?.into_iter().next() {
         None => Ok(()),
-        Some(difference) => Err(refused(difference)),
+        Some(difference) => Err(schema_error(difference)),
     }
 }
 
 /// The error of a database that the program has not made.
-fn refused(cause: String) -> rusqlite::Error {
+fn schema_error(cause: String) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_SCHEMA), Some(cause))
 }
 
@@ -212,9 +212,9 @@ fn refuse_unknown(connection: &Connection, schema: &Schema) -> rusqlite::Result<
     let lost: Vec<(String, String)> = lost.collect::<rusqlite::Result<_>>()?;
     match lost.iter().find(|(_, column)| !schema.retired.contains(&column.as_str())) {
         None => Ok(()),
-        Some((table, column)) => {
-            Err(refused(format!("the program does not know the column {column:?} of {table:?}")))
-        }
+        Some((table, column)) => Err(schema_error(format!(
+            "the program does not know the column {column:?} of {table:?}"
+        ))),
     }
 }
 
@@ -252,7 +252,7 @@ fn objects(connection: &Connection) -> rusqlite::Result<Objects> {
     let mut statement = connection.prepare(sql)?;
     let rows = statement.query_map([], |row| {
         let (kind, sql): (String, String) = (row.get(0)?, row.get(2)?);
-        let definitions = definitions(&kind, &sql);
+        let definitions = parts_of_statement(&kind, &sql);
         Ok(((kind, row.get(1)?), definitions))
     })?;
     let mut objects: Objects = rows.collect::<rusqlite::Result<_>>()?;
@@ -267,7 +267,7 @@ fn objects(connection: &Connection) -> rusqlite::Result<Objects> {
 /// count.
 ///
 /// `PRAGMA table_info` would not do: it says nothing of `CHECK`, `COLLATE` and `ON CONFLICT`.
-fn definitions(kind: &str, sql: &str) -> Vec<String> {
+fn parts_of_statement(kind: &str, sql: &str) -> Vec<String> {
     let mut depth = 0_u32;
     let is_border = |character: char| match character {
         '(' => {

@@ -41,7 +41,7 @@ pub(crate) fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
 pub(super) fn end_if_not_synced(error: &rusqlite::Error) {
     let codes = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC];
     if error.sqlite_error().is_some_and(|error| codes.contains(&error.extended_code)) {
-        end(error);
+        end_process(error);
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) const LAST_LINE: &str = "tenantdesk::end";
 const REPORT_WAIT: Duration = Duration::from_secs(1);
 
 /// Ends the process: the disk refused to sync.
-fn end(error: &dyn Display) -> ! {
+fn end_process(error: &dyn Display) -> ! {
     let message = format!(
         "the disk refused to sync ({error}), so what it holds is unknown; the process ends, and \
          its next start makes the data consistent"
@@ -97,7 +97,7 @@ impl Database {
 /// A WAL that cannot be made durable is an error: nothing may be committed behind it. If only the
 /// copy fails, the WAL stays, and the next open of the database reports why.
 pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
-    if !write_again(&database.companion("-wal")).map_err(|error| database.unusable(error))? {
+    if !rewrite_in_place(&database.companion("-wal")).map_err(|error| database.unusable(error))? {
         return Ok(());
     }
     let copied = database.connect(Role::Writer).and_then(|connection| {
@@ -116,7 +116,7 @@ pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
 /// ends at a failed sync of that tenant's WAL, and then the server opens the tenant again.
 pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
     let wal = companion(path, "-wal");
-    write_again(&wal).map(drop).map_err(|error| {
+    rewrite_in_place(&wal).map(drop).map_err(|error| {
         let cause = format!("{}: {error}", wal.display());
         rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR), Some(cause))
     })
@@ -125,7 +125,7 @@ pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
 /// Writes a file's bytes again in place, and syncs them and the file's name. Returns whether the
 /// file has bytes. The program may open a WAL as a plain file, because SQLite has no lock on it. A
 /// symbolic link is not followed.
-fn write_again(path: &Path) -> io::Result<bool> {
+fn rewrite_in_place(path: &Path) -> io::Result<bool> {
     files::refuse_link(path)?;
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
@@ -144,7 +144,7 @@ fn write_again(path: &Path) -> io::Result<bool> {
         at += count as u64;
     }
     if at > 0 {
-        file.sync_all().unwrap_or_else(|error| end(&error));
+        file.sync_all().unwrap_or_else(|error| end_process(&error));
         sync_name(path)?;
     }
     Ok(at > 0)
@@ -154,7 +154,7 @@ fn write_again(path: &Path) -> io::Result<bool> {
 /// directory cannot be opened, because of too many open files for example, the disk was asked for
 /// nothing, and the result is an ordinary error.
 pub(super) fn sync_name(path: &Path) -> io::Result<()> {
-    files::open_parent(path)?.sync_all().unwrap_or_else(|error| end(&error));
+    files::open_parent(path)?.sync_all().unwrap_or_else(|error| end_process(&error));
     Ok(())
 }
 
@@ -166,12 +166,12 @@ mod tests {
     fn a_file_that_is_written_again_is_the_same() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a-wal");
-        assert!(!write_again(&path).unwrap());
+        assert!(!rewrite_in_place(&path).unwrap());
         std::fs::write(&path, b"").unwrap();
-        assert!(!write_again(&path).unwrap());
+        assert!(!rewrite_in_place(&path).unwrap());
         let bytes: Vec<u8> = (0..3_000_001).map(|n: u32| n.to_le_bytes()[0]).collect();
         std::fs::write(&path, &bytes).unwrap();
-        assert!(write_again(&path).unwrap());
+        assert!(rewrite_in_place(&path).unwrap());
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
     }
 }

@@ -12,7 +12,7 @@ use crate::store::error::DatabaseError;
 
 /// As many records are found along a filter and then sorted. More are read in the list's order,
 /// where a page is full soon.
-const FEW: u32 = 4_000;
+const MAX_SORTED: u32 = 4_000;
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub(super) enum AccessPath {
 }
 
 /// How to find the rows of a page. SQLite plans without knowing how many records pass a filter, so
-/// they are counted, up to [`FEW`], except where the filter's index has the order of the list.
+/// they are counted, up to [`MAX_SORTED`], except where the filter's index has the order of the list.
 pub(super) fn access(
     connection: &Connection,
     list: &ListQuery,
@@ -122,8 +122,8 @@ pub(super) fn access(
         for (_, bound, value) in list.filters.iter().filter(|(filtered, ..)| filtered == column) {
             query.filter(*column, *bound, value);
         }
-        let some = format!("SELECT 1 {} LIMIT {FEW} + 1", query.rows());
-        let sql = format!("SELECT count(*) <= {FEW} FROM ({some})");
+        let some = format!("SELECT 1 {} LIMIT {MAX_SORTED} + 1", query.rows());
+        let sql = format!("SELECT count(*) <= {MAX_SORTED} FROM ({some})");
         if value(connection, &sql, &query.values)? {
             return Ok(AccessPath::Filter(*column));
         }

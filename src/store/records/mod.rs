@@ -77,7 +77,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Runs `work` in a transaction, so that all its reads see one moment of the file.
-    pub(super) fn of_one_moment<T, E: From<DatabaseError>>(
+    pub(super) fn in_snapshot<T, E: From<DatabaseError>>(
         connection: &Connection,
         work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
     ) -> Result<T, E> {

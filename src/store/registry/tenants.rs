@@ -119,7 +119,7 @@ impl Registry {
     ) -> Result<(TenantRow, T)> {
         let mut placed = None;
         let added = self.change(|transaction| {
-            if find(transaction, "name", &name)?.is_some() {
+            if find_by_column(transaction, "name", &name)?.is_some() {
                 return Err(RegistryError::TenantExists(name.to_owned()));
             }
             let tenant = loop {
@@ -142,7 +142,7 @@ impl Registry {
     }
 
     pub fn find_tenant(&self, name: &str) -> Result<Option<TenantRow>> {
-        self.read(|connection| find(connection, "name", &name))
+        self.read(|connection| find_by_column(connection, "name", &name))
     }
 
     /// The error about a name that no tenant has. It suggests the most similar name.
@@ -154,7 +154,7 @@ impl Registry {
     }
 
     pub fn tenant(&self, id: TenantId) -> Result<Option<TenantRow>> {
-        self.read(|connection| find(connection, "id", &id.0))
+        self.read(|connection| find_by_column(connection, "id", &id.0))
     }
 
     /// Returns every tenant with the number of its keys, revoked keys included, ordered by name.
@@ -197,7 +197,7 @@ impl Registry {
 
     fn change_tenant(&self, name: &str, change: impl FnOnce(&mut TenantRow)) -> Result<TenantRow> {
         self.change(|transaction| {
-            let found = find(transaction, "name", &name)?;
+            let found = find_by_column(transaction, "name", &name)?;
             let mut tenant = found.ok_or_else(|| self.unknown_tenant(name))?;
             change(&mut tenant);
             let TenantRow { id, name, suspended, trial_until, .. } = &tenant;
@@ -290,7 +290,7 @@ impl Administration<'_> {
 }
 
 /// The tenant that has this value in a unique column.
-fn find(
+fn find_by_column(
     connection: &Connection,
     column: &str,
     value: &dyn ToSql,

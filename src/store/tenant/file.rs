@@ -35,7 +35,7 @@ impl TenantFile {
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        Reading::of_one_moment(&self.connection, work)
+        Reading::in_snapshot(&self.connection, work)
     }
 
     /// Begins the one write transaction of an import into `resource`. If it `finds` records, it

@@ -233,7 +233,7 @@ impl Tenant {
         let is_over = move || deadline.is_over();
         let outcome = connection
             .progress_handler(INSTRUCTIONS, Some(is_over))
-            .and_then(|()| Reading::of_one_moment(&connection, work));
+            .and_then(|()| Reading::in_snapshot(&connection, work));
         // Without a handler nothing is left to fail.
         let _ = connection.progress_handler(0, None::<fn() -> bool>);
         outcome.map_err(|error| match error.sqlite_error_code() {

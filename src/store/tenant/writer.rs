@@ -155,7 +155,7 @@ impl WriterThread {
         while let Some(mutation) = self.next() {
             self.run_batch(mutation);
             if self.upkeep.is_urgent() {
-                self.keep_up();
+                self.run_upkeep();
             }
         }
         if let Some(connection) = self.connection.take() {
@@ -172,7 +172,7 @@ impl WriterThread {
             match self.waiting.recv_timeout(PAUSE) {
                 Ok(mutation) => return Some(mutation),
                 Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => self.keep_up(),
+                Err(RecvTimeoutError::Timeout) => self.run_upkeep(),
             }
         }
         if let Some(connection) = &self.connection {
@@ -182,7 +182,7 @@ impl WriterThread {
         self.waiting.recv().ok()
     }
 
-    fn keep_up(&mut self) {
+    fn run_upkeep(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         let now = Clock::system().now().timestamp();
         match self.upkeep.step(&self.database, &mut connection, self.limits.keep_changes, now) {

@@ -11,7 +11,7 @@ pub struct Reading<'a>(&'a Connection);
 pub struct Writing<'a>(&'a Connection);
 
 impl Reading<'_> {
-    pub fn of_one_moment<T, E>(
+    pub fn in_snapshot<T, E>(
         connection: &Connection,
         work: impl FnOnce(&Reading<'_>) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
