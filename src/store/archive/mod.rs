@@ -5,14 +5,14 @@
 //! | `backup` | consistent copies of the databases, in a new directory |
 //! | `manifest` | the description of a backup in the backup |
 //! | `restore` | brings back everything, or one tenant |
-//! | `verify` | the files of a backup, copied if they can be trusted |
+//! | `source` | the backup to restore: finds it, and copies its files if they can be trusted |
 //! | `check` | faults of databases |
 
 pub mod backup;
 pub mod check;
 pub mod manifest;
 pub mod restore;
-mod verify;
+mod source;
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;

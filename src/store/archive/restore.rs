@@ -5,7 +5,7 @@
 //! to life: for everything, the registry's name; for one tenant, a transaction of its file or of
 //! the registry. A restore that fails or is killed before that step has changed nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, params};
 use serde::Serialize;
 
-use super::backup::{self, count, sync};
-use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedTenant};
-use super::verify::Source;
+use super::backup::{count, sync};
+use super::manifest::{LeftOutTenant, SavedTenant};
+use super::source::Source;
 use super::{ArchiveError, Staging, file_error};
 use crate::clock::{Moment, Timestamp};
 use crate::files;
@@ -85,7 +85,7 @@ pub struct RestoredTenant {
 /// Restores everything or one tenant, completely or not at all.
 pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
     require_owner(request.data_dir, true)?;
-    let source = locate(request.source, request.tenant)?;
+    let source = Source::find(request.source, request.tenant)?;
     let mut restored = Restored {
         directory: source.directory.clone(),
         created_at: source.manifest.created_at,
@@ -101,50 +101,6 @@ pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
     let is_replicated = replaced.is_some_and(|database| database.is_replicated());
     restored.replicator_advice = is_replicated.then_some(replica::RESTART);
     Ok(restored)
-}
-
-/// `dir` is a backup or a directory of backups: of those, the newest that holds `tenant`, or all
-/// tenants.
-fn locate(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
-    let path = dir.join(manifest::NAME);
-    // Whatever the name leads to: it is not a directory of backups.
-    if fs::symlink_metadata(&path).is_ok() {
-        let manifest = Manifest::read(dir)?;
-        return Ok(Source { directory: dir.to_owned(), manifest });
-    }
-    let fits = |manifest: &Manifest| match tenant {
-        Some(name) => manifest.tenant(name).is_some(),
-        None => manifest.kind == BackupKind::All,
-    };
-    let mut backups = backup::list(dir)?;
-    if let Some(newest) = backups.iter().position(|(_, manifest)| fits(manifest)) {
-        let (directory, manifest) = backups.swap_remove(newest);
-        return Ok(Source { directory, manifest });
-    }
-    let wanted = match tenant {
-        None => "of all tenants".to_owned(),
-        Some(name) => wanted_tenant(name, backups.iter().map(|(_, manifest)| manifest)),
-    };
-    Err(ArchiveError::NoBackup { path: dir.to_owned(), wanted })
-}
-
-/// Says which tenant is wanted, and which ones the backups have.
-fn wanted_tenant<'a>(name: &str, backups: impl Iterator<Item = &'a Manifest>) -> String {
-    let names: BTreeSet<&str> =
-        backups.flat_map(|backup| &backup.tenants).map(|tenant| tenant.name.as_str()).collect();
-    let names: Vec<&str> = names.into_iter().collect();
-    format!("of the tenant {name}; it has: {}", names.join(", "))
-}
-
-/// The error for a tenant that the backup does not hold.
-fn tenant_not_in_backup(Source { directory, manifest }: &Source, name: &str) -> ArchiveError {
-    let wanted = match manifest.left_out.iter().find(|tenant| tenant.name == name) {
-        Some(LeftOutTenant { reason, .. }) => {
-            format!("of the tenant {name}, which was left out of the backup: {reason}")
-        }
-        None => wanted_tenant(name, [manifest].into_iter()),
-    };
-    ArchiveError::NoBackup { path: directory.clone(), wanted }
 }
 
 /// Returns the registry.
@@ -225,10 +181,7 @@ fn restore_tenant(
     saved_name: &str,
     restored: &mut Restored,
 ) -> Result<Option<Database>, ArchiveError> {
-    let saved = source
-        .manifest
-        .tenant(saved_name)
-        .ok_or_else(|| tenant_not_in_backup(source, saved_name))?;
+    let saved = source.saved_tenant(saved_name)?;
     let name = request.new_name.unwrap_or(saved_name);
     check_tenant_name(name).map_err(RegistryError::Invalid)?;
     DataDir::create(request.data_dir)?;

@@ -1,19 +1,23 @@
-//! Files of a backup, copied and verified: what a stranger has prepared is refused (contract
-//! section 10). A checksum does not show who made a backup, so everything is checked that the
-//! program relies on elsewhere.
+//! The backup to restore: which backup it is, and copies of its files, verified. A backup that a
+//! stranger has prepared is refused (contract section 10). A checksum does not show who made a
+//! backup, so everything is checked that the program relies on elsewhere.
 //!
 //! The databases are checked on private copies. Nothing that a schema brings along is evaluated: a
 //! view, a trigger or another table is refused or dropped first.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
 use super::check::Extent;
-use super::manifest::{Manifest, digest, open_regular};
-use super::{ArchiveError, check, file_error, refused};
+use super::manifest::{
+    self, BackupKind, LeftOutTenant, Manifest, SavedTenant, digest, open_regular,
+};
+use super::{ArchiveError, backup, check, file_error, refused};
 use crate::files;
 use crate::store::data_dir::{registry_database, tenants_dir};
 use crate::store::database::{self, Database, Schema, replica};
@@ -25,6 +29,44 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// `dir` is a backup, or a directory of backups: then the newest backup is taken that holds
+    /// `tenant`, or all tenants.
+    pub(super) fn find(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
+        // Even a link of this name shows that `dir` is no directory of backups.
+        if fs::symlink_metadata(dir.join(manifest::NAME)).is_ok() {
+            let manifest = Manifest::read(dir)?;
+            return Ok(Source { directory: dir.to_owned(), manifest });
+        }
+        let fits = |manifest: &Manifest| match tenant {
+            Some(name) => manifest.tenant(name).is_some(),
+            None => manifest.kind == BackupKind::All,
+        };
+        let mut backups = backup::list(dir)?;
+        if let Some(newest) = backups.iter().position(|(_, manifest)| fits(manifest)) {
+            let (directory, manifest) = backups.swap_remove(newest);
+            return Ok(Source { directory, manifest });
+        }
+        let wanted = match tenant {
+            None => "of all tenants".to_owned(),
+            Some(name) => not_among(name, backups.iter().map(|(_, manifest)| manifest)),
+        };
+        Err(ArchiveError::NoBackup { path: dir.to_owned(), wanted })
+    }
+
+    /// The tenant of this name in the backup.
+    pub(super) fn saved_tenant(&self, name: &str) -> Result<&SavedTenant, ArchiveError> {
+        self.manifest.tenant(name).ok_or_else(|| {
+            let left_out = self.manifest.left_out.iter().find(|tenant| tenant.name == name);
+            let wanted = match left_out {
+                Some(LeftOutTenant { reason, .. }) => {
+                    format!("of the tenant {name}, which was left out of the backup: {reason}")
+                }
+                None => not_among(name, [&self.manifest].into_iter()),
+            };
+            ArchiveError::NoBackup { path: self.directory.clone(), wanted }
+        })
+    }
+
     /// Copies the registry, without sessions, to the directory `staging`.
     pub(super) fn copy_registry(&self, staging: &Path) -> Result<Connection, ArchiveError> {
         let directory = tenants_dir(&self.directory);
@@ -69,6 +111,14 @@ impl Source {
         replica::forget(&connection)?;
         Ok(connection)
     }
+}
+
+/// Says which tenant was not found, and which tenants the backups have.
+fn not_among<'a>(name: &str, backups: impl Iterator<Item = &'a Manifest>) -> String {
+    let names: BTreeSet<&str> =
+        backups.flat_map(|backup| &backup.tenants).map(|tenant| tenant.name.as_str()).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    format!("of the tenant {name}; it has: {}", names.join(", "))
 }
 
 fn open_staged(path: &Path) -> rusqlite::Result<Connection> {
