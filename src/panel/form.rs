@@ -1,5 +1,4 @@
-//! Forms and query strings of the panel, and the choices in them: the end and the limit of a key,
-//! and the end of a key that is replaced (contract section 14).
+//! Forms and query strings of the panel, and the choices in the forms (contract section 14).
 
 use std::num::NonZeroU32;
 

@@ -12,7 +12,7 @@ use crate::store::registry::{MAX_KEYS, RegistryError};
 pub(super) struct Notice {
     /// The status of the response. From 400 on, the notice is an error.
     pub(super) status: u16,
-    /// What happened, and what the user should do. Without text, the page shows no notice.
+    /// The fault or the success, and the next step. Without text, the page shows no notice.
     pub(super) text: Cow<'static, str>,
     /// The invalid fields of the form and their errors, in the order of the form.
     pub(super) fields: Vec<(&'static str, String)>,

@@ -10,23 +10,18 @@ for (const time of document.querySelectorAll("time")) {
 }
 const zone = document.getElementById("zone");
 if (zone) zone.textContent = `Times are in the time zone ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
-for (const button of document.querySelectorAll("[data-copy]")) {
-  const source = document.getElementById(button.dataset.copy);
-  const status = document.getElementById("copied");
-  button.hidden = false;
-  button.addEventListener("click", async () => {
-    getSelection().selectAllChildren(source);
-    let copied = false;
-    try {
-      await navigator.clipboard.writeText(source.textContent);
-      copied = true;
-    } catch {
-      // Without HTTPS browsers provide no clipboard API, only the selection.
-      copied = document.execCommand("copy");
-    }
-    status.textContent = copied ? "Copied." : "Please copy the selected text.";
+
+const copy = document.getElementById("copy");
+if (copy) {
+  copy.hidden = false;
+  copy.addEventListener("click", () => {
+    getSelection().selectAllChildren(document.getElementById("secret"));
+    // `navigator.clipboard` would need HTTPS.
+    const copied = document.execCommand("copy");
+    document.getElementById("copied").textContent = copied ? "Copied." : "Please copy the selected text.";
   });
 }
+
 const end = document.getElementById("expires");
 if (end) {
   const date = document.getElementById("date");
@@ -37,8 +32,8 @@ if (end) {
   end.addEventListener("change", showDate);
   // A browser may restore the selection when it goes back to the page.
   addEventListener("pageshow", showDate);
-  showDate();
 }
+
 for (const button of document.querySelectorAll("[data-select]")) {
   button.addEventListener("click", (event) => {
     event.preventDefault();

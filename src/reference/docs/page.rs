@@ -1,4 +1,4 @@
-//! What the page shows, from the declarations of the API.
+//! The content of the page, from the declarations of the API.
 
 use askama::Template;
 use askama::filters::{Escaper as _, Safe};
@@ -97,7 +97,7 @@ fn words(kind: Kind) -> String {
     }
 }
 
-/// What an operation does and needs.
+/// The effect of an operation and the scopes that it needs.
 fn about(operation: &Operation) -> Safe<String> {
     let scopes: Vec<String> = operation.scopes.iter().map(Scope::to_string).collect();
     let scopes = scopes.join("` or `");
@@ -105,6 +105,11 @@ fn about(operation: &Operation) -> Safe<String> {
     let is_get = operation.method == "get";
     let head = if is_get { " HEAD returns the same without the body." } else { "" };
     html(&format!("{}{needs}{head}", operation.about))
+}
+
+/// Whether a text explains the error code.
+fn mentions(text: &str, code: &str) -> bool {
+    text.contains(&format!("`{code}`"))
 }
 
 /// A paragraph as HTML: escaped, with `code` between back quotes.

@@ -1,14 +1,12 @@
 "use strict";
 // The page is whole without this script. It sets the address in the examples, copies them, searches, and marks the section
 // that is in view.
-
 const first = document.querySelector("#start pre code");
 first.textContent = first.textContent.replace("http://127.0.0.1:8080", location.href.replace(/\/docs([?#].*)?$/, ""));
 
 // Browsers permit copying only over HTTPS and on the own machine.
 for (const code of navigator.clipboard ? document.querySelectorAll(".code code") : []) {
   const button = document.createElement("button");
-  button.type = "button";
   button.className = "copy";
   button.textContent = "Copy";
   button.addEventListener("click", async () => {
@@ -23,22 +21,17 @@ const entries = Array.from(contents.querySelectorAll("li li"), (entry) => {
   const section = document.getElementById(entry.firstElementChild.hash.slice(1));
   return { entry, section, text: section.textContent.toLowerCase() };
 });
-const search = document.createElement("input");
-const found = document.createElement("output");
-search.type = "search";
-search.placeholder = "Search";
-search.setAttribute("aria-label", "Search the reference");
+const [search, found] = contents.children;
+search.hidden = false;
 search.addEventListener("input", () => {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   for (const { entry, text } of entries) entry.hidden = !words.every((word) => text.includes(word));
-  for (const group of contents.querySelectorAll(".group")) group.hidden = !group.querySelector("li:not([hidden])");
   contents.classList.toggle("searching", words.length > 0);
   found.value = words.length ? `${contents.querySelectorAll("li li:not([hidden])").length} found` : "";
 });
 search.addEventListener("keydown", (event) => {
   if (event.key === "Enter") contents.querySelector("li li:not([hidden]) a")?.click();
 });
-contents.prepend(search, found);
 
 const inView = new IntersectionObserver((changed) => {
   for (const { target } of changed.filter((change) => change.isIntersecting)) {
@@ -48,5 +41,4 @@ const inView = new IntersectionObserver((changed) => {
     contents.scrollTop = link.offsetTop - contents.clientHeight / 2;
   }
 }, { rootMargin: "-80px 0px -75%" });
-const marked = entries.map(({ section }) => section).filter((section) => !section.closest("#errors"));
-for (const section of [...marked, ...document.querySelectorAll("#start, #errors")]) inView.observe(section);
+for (const section of document.querySelectorAll("#start, .topic, .fields[id], .operation, #errors")) inView.observe(section);

@@ -37,7 +37,7 @@ pub(super) fn components(responses: Map<String, Value>) -> Value {
     })
 }
 
-/// An error with what it means and what the client does.
+/// An example of an error, with its meaning and its remedy.
 fn error_example(code: ErrorCode) -> (String, Value) {
     let about = code.describe();
     let error = json!({ "code": about.code, "message": about.meaning, "status": about.status });

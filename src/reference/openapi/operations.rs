@@ -170,7 +170,7 @@ pub(super) fn errors(is_in: impl Fn(OperationGroup) -> bool) -> Vec<Description>
 }
 
 impl Parameter {
-    /// Those that operations share, and `X-Request-Id`.
+    /// The parameters that several operations have.
     pub(in crate::reference) fn shared() -> [Parameter; 8] {
         let id = json!({ "type": "integer", "format": "int64", "minimum": 1 });
         let text = json!({ "type": "string" });
@@ -206,7 +206,7 @@ impl Parameter {
         Parameter::query(name, values(subject), (*about).to_owned(), schema(subject), example())
     }
 
-    /// The schema says what a filter does, unless it is about a record that is referred to.
+    /// A filter. Only a filter by a referenced record needs words beside its schema.
     fn filter(filter: &Filter, resource: &Resource) -> Parameter {
         let about = filter.column.behind.and_then(|field| field.references).map(|target| {
             let name = target.name;

@@ -21,7 +21,7 @@ const COUNTED: [&str; 6] = [
     "Preference-Applied",
 ];
 
-/// The media type of all bodies but that of the documentation page.
+/// The media type of all bodies except the documentation page.
 const JSON: &str = "application/json";
 
 /// The responses that operations share, by name.
@@ -173,7 +173,7 @@ pub(super) fn described(parameter: &Parameter) -> Value {
     document
 }
 
-/// Adds the headers `others` to a response, and those of requests that count against the limit.
+/// Adds the headers `others` to a response. If the request counts against the limit, adds [`COUNTED`].
 /// The introduction describes the headers of every response.
 fn with_headers(mut response: Value, counted: bool, others: &[&str]) -> Value {
     let counted = if counted { COUNTED.as_slice() } else { &[] };

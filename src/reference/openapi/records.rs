@@ -11,7 +11,7 @@ use crate::model::field::CUSTOM;
 use crate::model::{ALL, Bound, CREATED_AT, Field, ID, Kind, READ_ONLY, Resource, UPDATED_AT};
 use crate::words::capitalize;
 
-/// What the member `etag` is.
+/// The description of the member `etag`.
 pub(in crate::reference) const ETAG: &str = "The version of the record. Send it as `If-Match`.";
 
 /// Text without U+0000.
@@ -45,7 +45,7 @@ fn choice_name(resource: &Resource, field: &Field) -> String {
     format!("{}{}", capitalize(resource.name), capitalize(field.name))
 }
 
-/// The fields, and what the service adds.
+/// The fields, and the members that the service adds.
 fn record(resource: &'static Resource) -> Value {
     let mut members = json!({ "id": number(ID.about, 1) });
     for field in resource.fields {
@@ -133,11 +133,12 @@ fn property(resource: &Resource, field: &Field) -> Value {
 
 fn of_field(resource: &Resource, field: &Field) -> Value {
     match field.kind {
-        Kind::Text { min: 0, max } => {
-            json!({ "type": "string", "maxLength": max, "pattern": TEXT })
-        }
         Kind::Text { min, max } => {
-            json!({ "type": "string", "minLength": min, "maxLength": max, "pattern": TEXT })
+            let mut schema = json!({ "type": "string", "maxLength": max, "pattern": TEXT });
+            if min > 0 {
+                schema["minLength"] = json!(min);
+            }
+            schema
         }
         Kind::Email => json!({ "type": "string", "format": "email", "maxLength": MAX_EMAIL }),
         Kind::Integer => {
