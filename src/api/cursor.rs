@@ -58,7 +58,8 @@ pub fn write_cursor(position: &KeysetPosition, list: &ListQuery) -> String {
     bytes.extend_from_slice(&fingerprint(list));
     bytes.extend_from_slice(&position.id.0.to_be_bytes());
     match &position.value {
-        Value::Null => bytes.push(b'n'),
+        // No list is sorted by custom fields.
+        Value::Null | Value::Custom(_) => bytes.push(b'n'),
         Value::Boolean(truth) => bytes.extend([b'b', u8::from(*truth)]),
         Value::Integer(number) => {
             bytes.push(b'i');
@@ -68,8 +69,6 @@ pub fn write_cursor(position: &KeysetPosition, list: &ListQuery) -> String {
             bytes.push(b't');
             bytes.extend_from_slice(text.as_bytes());
         }
-        // No list is sorted by it.
-        Value::Custom(_) => bytes.push(b'n'),
     }
     encode(bytes)
 }
