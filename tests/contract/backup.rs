@@ -2,14 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::imports::{ROWS, write_rows};
-use crate::support::server::run;
-use crate::support::syncs::Syncs;
-use crate::support::{ALL, Api, DataDir, TestServer, until};
+use crate::support::{ALL, DataDir, TestServer, until};
 
 fn directories(data_dir: &DataDir) -> Vec<String> {
     let entries = std::fs::read_dir(data_dir.home().join("backups")).unwrap();
@@ -116,23 +113,6 @@ fn a_tenant_that_is_created_beside_a_restore_has_a_file_of_its_own() {
 }
 
 #[test]
-fn a_revoked_key_stays_revoked() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let (old, api) = (tenant.key(ALL), tenant.with_scopes(ALL));
-    server.cli(&["backup", "backups"]).done();
-    tenant.key_command("revoke", &old);
-    let customer = api.customer("Eins");
-    server.cli(&["restore", "backups", "acme", "--force"]).done();
-    server.with_key(&old.key).get("/customers.php").fails_with(401, "revoked_api_key");
-    api.get(&format!("/customers.php?id={customer}")).fails_with(404, "not_found");
-    tenant.ask("delete", &["--yes"]);
-    api.get("/customers.php").fails_with(401, "invalid_api_key");
-    server.cli(&["restore", "backups", "acme"]).done();
-    assert_eq!(server.with_key(&old.key).total("/customers.php"), 0);
-}
-
-#[test]
 fn a_missing_or_damaged_file_is_restored_while_the_server_runs() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
@@ -214,50 +194,6 @@ fn records_written_after_another_command_are_kept() {
     server.kill();
     server.restart();
     assert_eq!(api.total("/customers.php"), 5);
-}
-
-/// Writers go on all the time, and no request fails. `tests/histories` checks what they see.
-#[test]
-fn a_restore_under_load_refuses_nothing_and_uses_no_id_twice() {
-    let (server, api) = TestServer::with_unlimited_api();
-    let bystander = server.tenant("other").with_scopes(ALL);
-    let (stop, created) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let await_more = || {
-        let before = created.load(Ordering::SeqCst);
-        until("there are more records", || {
-            (created.load(Ordering::SeqCst) >= before + 50).then_some(())
-        });
-    };
-    let write = |api: Api| {
-        let mut ids = Vec::new();
-        while !stop.load(Ordering::SeqCst) {
-            ids.push(api.customer("Written meanwhile"));
-            created.fetch_add(1, Ordering::SeqCst);
-        }
-        ids
-    };
-    let mut ids = std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..3)
-            .map(|_| {
-                let (api, write) = (api.clone(), &write);
-                scope.spawn(move || write(api))
-            })
-            .collect();
-        await_more();
-        server.cli(&["backup", "backups"]).done();
-        await_more();
-        server.cli(&["restore", "backups", "acme", "--force"]).done();
-        bystander.get("/customers.php").found();
-        await_more();
-        stop.store(true, Ordering::SeqCst);
-        writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
-    });
-    let live = api.ids("/customers.php?limit=200");
-    assert!(live.len() < ids.len(), "what came between is removed");
-    ids.sort_unstable();
-    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "an id was given twice");
-    assert!(live.iter().all(|id| ids.binary_search(id).is_ok()));
-    server.cli(&["check"]).done();
 }
 
 /// A data directory with a backup of three tenants. Two are damaged after the backup: the content
@@ -358,38 +294,6 @@ fn back_up(data_dir: &DataDir, options: &[&str]) -> String {
 }
 
 #[test]
-fn the_newest_backups_are_kept_whatever_the_clock_said() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
-    // The clock was ten years ahead, and was then set back.
-    let mut made: Vec<String> = (0..2).map(|_| back_up(&data_dir, &[])).collect();
-    for (backup, at) in made.iter_mut().zip(["2036-11-20T19-30-00Z", "2036-11-21T19-30-00Z"]) {
-        edit_manifest(&data_dir, backup, |manifest| {
-            manifest["created_at"] = at.replace("T19-30-00", "T19:30:00").into()
-        });
-        std::fs::rename(
-            data_dir.home().join("backups").join(&*backup),
-            data_dir.home().join("backups").join(at),
-        )
-        .unwrap();
-        *backup = at.to_owned();
-    }
-    made.push(back_up(&data_dir, &["--keep", "3"]));
-    assert_eq!(directories(&data_dir).len(), 3);
-    made.push(back_up(&data_dir, &["--keep", "2"]));
-    let mut kept = made.split_off(2);
-    kept.sort();
-    assert_eq!(directories(&data_dir), kept);
-    // The newest is restored.
-    let other = DataDir::new(false);
-    let restored = other.cli_json(&["restore", data_dir.home().join("backups").to_str().unwrap()]);
-    assert!(
-        kept.iter().any(|backup| restored["folder"].as_str().unwrap().ends_with(backup)),
-        "{restored}"
-    );
-}
-
-#[test]
 fn the_backups_of_a_renamed_tenant_are_of_one_kind_and_those_of_another_tenant_are_not() {
     let data_dir = DataDir::new(false);
     data_dir.tenant("acme");
@@ -407,37 +311,4 @@ fn the_backups_of_a_renamed_tenant_are_of_one_kind_and_those_of_another_tenant_a
     let mut kept = vec![other, last];
     kept.sort();
     assert_eq!(directories(&data_dir), kept, "{first} and {earlier} are removed");
-}
-
-#[test]
-fn a_backup_whose_name_cannot_be_synced_has_no_name() {
-    let (data_dir, syncs) = (DataDir::new(false), Syncs::new());
-    data_dir.tenant("acme");
-    std::fs::create_dir(data_dir.home().join("backups")).unwrap();
-    let back_up = || {
-        let mut command = data_dir.command();
-        syncs.observe(&mut command);
-        command.arg("--data-dir").arg(data_dir.data()).args(["backup", "backups", "--keep", "1"]);
-        run(command, "")
-    };
-    back_up().done();
-    let before = directories(&data_dir);
-    for end in ["/backups", "/manifest.json", "/tenants", ".partial"] {
-        syncs.fail(end);
-        back_up().fails_saying("error");
-        syncs.succeed();
-        assert_eq!(directories(&data_dir), before, "{end}");
-    }
-    syncs.take();
-    back_up().done();
-    let synced = syncs.take();
-    let of_backup: Vec<_> =
-        synced.iter().filter(|path| path.to_str().unwrap().contains("/backups")).collect();
-    for name in ["registry.db", "1.db", "manifest.json", "tenants"] {
-        assert!(of_backup.iter().any(|path| path.ends_with(name)), "{name}: {synced:#?}");
-    }
-    assert!(
-        of_backup.last().unwrap().ends_with("backups"),
-        "the directory's name is synced last: {synced:#?}"
-    );
 }

@@ -16,6 +16,11 @@ fn post_customer(name: &str) -> Value {
     operation("POST", "/customers.php", json!({"name": name}))
 }
 
+/// A POST of an employee of this customer, which may be the result of an earlier operation.
+fn post_employee(customer: Value) -> Value {
+    operation("POST", "/employees.php", json!({"customer_id": customer, "email": "a@shop.example"}))
+}
+
 fn delete(path: &str) -> Value {
     json!({"method": "DELETE", "path": path})
 }
@@ -82,35 +87,26 @@ fn every_kind_of_operation_answers_as_a_request_of_its_own() {
         delete("/v1/customers.php?id=2"),
         operation("POST", "/v1/hardware.php", json!({"name": "Laptop"})),
     ];
-    for (api, shift) in [(api.clone(), 0), (api.below_v1(), 1)] {
-        if shift == 1 {
-            api.post("/hardware.php", json!({"name": "Between"})).is(201);
-            let again = run(&api, &[operations[0].clone(), operations[3].clone()]);
-            let paths: Vec<Value> =
-                results(again).iter().map(|result| result["location"].clone()).collect();
-            assert_eq!(
-                paths,
-                ["/customers.php?id=4", "/v1/hardware.php?id=3"],
-                "the operation's path decides"
-            );
-            continue;
-        }
-        let done = results(run(&api, &operations));
-        let statuses: Vec<&Value> = done.iter().map(|result| &result["status"]).collect();
-        assert_eq!(statuses, [201, 200, 204, 201]);
-        for (result, path) in [
-            (&done[0], "/customers.php?id=3"),
-            (&done[1], "/customers.php?id=1"),
-            (&done[3], "/hardware.php?id=1"),
-        ] {
-            let present = api.get(path).is(200);
-            assert_eq!(result["body"], present.json());
-            assert_eq!(result["etag"].as_str(), present.header("ETag"));
-        }
-        assert_eq!(done[0]["location"], "/customers.php?id=3");
-        assert_eq!(done[3]["location"], "/v1/hardware.php?id=1");
-        assert_eq!(done[1]["body"]["city"], "Berlin");
-        api.get("/customers.php?id=2").fails_with(404, "not_found");
+    let done = results(run(&api, &operations));
+    let statuses: Vec<&Value> = done.iter().map(|result| &result["status"]).collect();
+    assert_eq!(statuses, [201, 200, 204, 201]);
+    for (result, path) in [
+        (&done[0], "/customers.php?id=3"),
+        (&done[1], "/customers.php?id=1"),
+        (&done[3], "/hardware.php?id=1"),
+    ] {
+        let present = api.get(path).is(200);
+        assert_eq!(result["body"], present.json());
+        assert_eq!(result["etag"].as_str(), present.header("ETag"));
+    }
+    assert_eq!(done[1]["body"]["city"], "Berlin");
+    api.get("/customers.php?id=2").fails_with(404, "not_found");
+    // The path of the operation decides the location, not the path of the batch.
+    for api in [&api, &api.below_v1()] {
+        let done = results(run(api, &operations[..1]));
+        assert!(done[0]["location"].as_str().unwrap().starts_with("/customers.php?"));
+        let done = results(run(api, &operations[3..]));
+        assert!(done[0]["location"].as_str().unwrap().starts_with("/v1/hardware.php?"));
     }
 }
 
@@ -168,11 +164,7 @@ fn an_operation_fails_as_a_request_of_its_own_would() {
         (operation("PUT", "/customers.php?id=1", json!(null)), 400, "invalid_json"),
         (operation("POST", "/customers.php", json!([])), 400, "invalid_json"),
         (json!({"method": "POST", "path": "/customers.php"}), 400, "invalid_json"),
-        (
-            operation("POST", "/employees.php", json!({"customer_id": 9, "email": "a@b.example"})),
-            422,
-            "customer_not_found",
-        ),
+        (post_employee(json!(9)), 422, "customer_not_found"),
         (
             operation("POST", "/hardware.php", json!({"name": "Laptop", "employee_id": 9})),
             422,
@@ -256,16 +248,8 @@ fn a_reference_can_be_the_result_of_an_earlier_post() {
         &api,
         &[
             post_customer("New"),
-            operation(
-                "POST",
-                "/employees.php",
-                json!({"customer_id": {"result": 0}, "email": "a@shop.example"}),
-            ),
-            operation(
-                "POST",
-                "/employees.php",
-                json!({"customer_id": 1, "email": "b@shop.example"}),
-            ),
+            post_employee(json!({"result": 0})),
+            post_employee(json!(1)),
             operation(
                 "POST",
                 "/hardware.php",
@@ -285,13 +269,7 @@ fn a_reference_can_be_the_result_of_an_earlier_post() {
 fn a_result_that_is_no_earlier_post_of_that_resource_is_refused() {
     let (_server, api) = TestServer::with_unlimited_api();
     api.customer("There");
-    let employee = |result: Value| {
-        operation(
-            "POST",
-            "/employees.php",
-            json!({"customer_id": {"result": result}, "email": "a@shop.example"}),
-        )
-    };
+    let employee = |result: Value| post_employee(json!({"result": result}));
     let refuse = |operations: &[Value], what: &str| {
         refused(&api, &json!({"operations": operations}).to_string(), what)
     };
@@ -314,11 +292,7 @@ fn a_result_that_is_no_earlier_post_of_that_resource_is_refused() {
     let in_text =
         operation("POST", "/customers.php", json!({"name": "New", "city": {"result": 0}}));
     fails_at(&api, 1, &[post_customer("New"), in_text], 400, "bad_request");
-    let of_itself = operation(
-        "POST",
-        "/employees.php",
-        json!({"customer_id": {"of": 0}, "email": "a@shop.example"}),
-    );
+    let of_itself = post_employee(json!({"of": 0}));
     fails_at(&api, 0, &[of_itself], 422, "validation_failed")
         .fails_on(&[("customer_id", "invalid_int")]);
     api.post("/employees.php", json!({"customer_id": {"result": 0}, "email": "a@shop.example"}))
@@ -424,14 +398,7 @@ fn a_batch_counts_as_one_request() {
 fn one_idempotency_key_covers_all_of_it() {
     let (_server, api) = TestServer::with_unlimited_api();
     let key = uuid();
-    let operations = [
-        post_customer("Once"),
-        operation(
-            "POST",
-            "/employees.php",
-            json!({"customer_id": {"result": 0}, "email": "a@shop.example"}),
-        ),
-    ];
+    let operations = [post_customer("Once"), post_employee(json!({"result": 0}))];
     let first = call(&api, &operations).key(&key).send().is(200);
     assert!(!first.was_replayed());
     api.put("/customers.php?id=1", json!({"name": "Changed since"})).is(200);
@@ -475,11 +442,7 @@ fn each_operation_has_its_entry_in_the_change_log() {
     let operations = [
         post_customer("New"),
         operation("PUT", "/customers.php?id=1", json!({"city": "Ulm"})),
-        operation(
-            "POST",
-            "/employees.php",
-            json!({"customer_id": {"result": 0}, "email": "a@shop.example"}),
-        ),
+        post_employee(json!({"result": 0})),
         delete("/employees.php?id=1"),
     ];
     let done = results(call(&api, &operations).header("X-Request-Id", &id).send());

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::process_stats::ProcessStats;
 use crate::support::server::Output;
-use crate::support::{ALL, DataDir, TestServer};
+use crate::support::{DataDir, TestServer};
 
 struct Shop {
     data_dir: Arc<DataDir>,
@@ -36,58 +36,6 @@ impl Shop {
     fn export(&self, resource: &str, options: &[&str]) -> String {
         self.data_dir.cli(&[&["export", "acme", resource], options].concat()).done().stdout
     }
-}
-
-#[test]
-fn what_the_api_returns_is_exported_and_imported_unchanged() {
-    let server = TestServer::start();
-    let (one, two) = (server.tenant("one"), server.tenant("two"));
-    let api = one.with_scopes(ALL);
-    let notes = "\"quoted\", ; first\r\nsecond\n\tÄÖÜ ß 😀 'x' \\ \u{feff}";
-    let full = json!({"name": "=SUM(A1) Müller & Söhne", "customer_number": "007", "email": "m@müller.example",
-        "phone": "+49 30", "street": " leading", "postal_code": "01067", "city": "trailing ", "country": "DE",
-        "status": "prospect", "customer_since": "2024-02-29", "notes": notes});
-    let customer = api.create("/customers.php", full);
-    api.customer("Only a name");
-    let employee = api.employee(customer);
-    api.create(
-        "/hardware.php",
-        json!({"name": "PC", "employee_id": employee, "purchase_cost_cents": -1, "is_leased": true}),
-    );
-    for format in ["csv", "jsonl"] {
-        for resource in ["customers", "employees", "hardware"] {
-            let text = server.cli(&["export", "one", resource, "--format", format]).done().stdout;
-            let name = format!("{resource}.{format}");
-            std::fs::write(server.home().join(&name), &text).unwrap();
-            let options: &[&str] = if format == "csv" { &["--keep-ids"] } else { &[] };
-            server.cli(&[&["import", "two", resource, &name], options].concat()).done();
-        }
-    }
-    let other = two.with_scopes(ALL);
-    // CSV is trimmed (`import`), and JSON Lines is not.
-    let trim = |mut record: Value| {
-        for name in ["street", "city"] {
-            if let Some(text) = record[name].as_str().map(|text| text.trim().to_owned()) {
-                record[name] = json!(text);
-            }
-        }
-        record
-    };
-    for path in ["/customers.php", "/employees.php", "/hardware.php"] {
-        let without = |mut record: Value| {
-            for name in ["created_at", "updated_at", "id", "etag"] {
-                record.as_object_mut().unwrap().remove(name);
-            }
-            record
-        };
-        let sent: Vec<Value> = api.all(path).into_iter().map(without).collect();
-        let got: Vec<Value> = other.all(path).into_iter().map(without).collect();
-        let trimmed = sent.iter().cloned().map(trim).collect();
-        assert_eq!(got, [trimmed, sent].concat(), "{path}");
-    }
-    let csv = server.cli(&["export", "one", "customers"]).done().stdout;
-    assert!(csv.starts_with("id,name,customer_number,email,"), "{csv}");
-    assert_eq!(other.ids("/customers.php?q=s%C3%B6hne"), [1, 3]);
 }
 
 #[test]

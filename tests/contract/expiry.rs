@@ -1,20 +1,10 @@
 //! Contract section 14: the end of a key.
 
-use jiff::Timestamp;
 use serde_json::json;
 
-use crate::support::{ALL, Api, DataDir, InProcess, Setup, TestServer, until, uuid};
+use crate::support::{ALL, Api, DataDir, InProcess, Setup, uuid};
 
 const RECORDS: &str = "/customers.php";
-
-/// A timestamp of the system clock.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the test compares the service with the system clock"
-)]
-fn now() -> Timestamp {
-    Timestamp::now()
-}
 
 /// The end of a key as `key list` has it.
 fn end_of(data_dir: &DataDir, id: i64) -> String {
@@ -40,42 +30,6 @@ fn a_date_stands_for_its_last_second_and_from_then_on_the_key_is_expired() {
     api.below_v1().delete("/hardware.php?id=1").fails_with(401, "expired_api_key");
     api.get("/whoami.php").fails_with(401, "expired_api_key");
     tenant.with_scopes(ALL).get(RECORDS).is(200);
-}
-
-#[test]
-fn the_end_comes_in_a_running_server_without_a_change() {
-    let server = TestServer::without_rate_limit();
-    let key = server.tenant("acme").key_with(ALL, &["--expires", "2s"]);
-    let end: Timestamp = end_of(&server, key.id).parse().unwrap();
-    let api = server.with_key(&key.key);
-    until("the key is expired", || {
-        let before = now();
-        let reply = api.get(RECORDS);
-        match reply.status {
-            200 => {
-                assert!(before < end, "accepted at {before}, after the end {end}");
-                None
-            }
-            _ => {
-                assert!(now() >= end, "refused before the end {end}");
-                Some(reply.fails_with(401, "expired_api_key"))
-            }
-        }
-    });
-}
-
-#[test]
-fn revoked_before_expired_before_an_inactive_tenant() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let key = tenant.key(ALL);
-    tenant.replace_key(&key, "0");
-    let api = server.with_key(&key.key);
-    tenant.ask("suspend", &[]);
-    std::fs::remove_file(tenant.file()).unwrap();
-    api.get(RECORDS).fails_with(401, "expired_api_key");
-    tenant.key_command("revoke", &key);
-    api.get(RECORDS).fails_with(401, "revoked_api_key");
 }
 
 /// The value of `X-Key-Expires` on every kind of response after the scope check.

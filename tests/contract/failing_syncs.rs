@@ -11,9 +11,8 @@ use std::thread;
 use serde_json::json;
 
 use crate::support::client::Pending;
-use crate::support::server::run;
 use crate::support::syncs::Syncs;
-use crate::support::{ALL, Api, DataDir, Reply, Setup, Tenant, TestServer, until, uuid};
+use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, until, uuid};
 
 const RECORDS: &str = "/customers.php";
 
@@ -21,7 +20,6 @@ const RECORDS: &str = "/customers.php";
 struct Fixture {
     syncs: Syncs,
     server: TestServer,
-    tenant: Tenant,
     api: Api,
 }
 
@@ -29,10 +27,9 @@ impl Fixture {
     fn new() -> Fixture {
         let syncs = Syncs::new();
         let server = syncs.observe_server(Setup::without_rate_limit()).start();
-        let tenant = server.tenant("acme");
-        let api = tenant.with_scopes(ALL);
+        let api = server.tenant("acme").with_scopes(ALL);
         api.customer("Before");
-        Fixture { syncs, server, tenant, api }
+        Fixture { syncs, server, api }
     }
 
     fn post(&self, name: &str, key: &str) -> Reply {
@@ -112,60 +109,6 @@ fn a_failed_sync_of_a_commit_ends_the_process_and_a_repeat_tells_whether_it_took
     assert_eq!(fixture.post("Unknown", &key).created()["id"], 2);
     assert_eq!(fixture.api.total(RECORDS), 2);
     fixture.server.cli(&["check"]).done();
-}
-
-#[test]
-fn nothing_is_written_to_a_log_whose_name_cannot_be_synced() {
-    let mut fixture = Fixture::new();
-    fixture.server.stop();
-    for sibling in &fixture.tenant.files()[1..] {
-        let _ = std::fs::remove_file(sibling);
-    }
-    fixture.syncs.fail("/tenants");
-    fixture.server.restart();
-    let lost = fixture.api.call("POST", RECORDS);
-    assert!(lost.json(&json!({"name": "Lost"})).try_send().is_err(), "there is no answer");
-    fixture.ends_and_is_started_again();
-    assert_eq!(fixture.api.customer("After"), 2);
-}
-
-/// The server has not opened the tenant's file before.
-#[test]
-fn what_a_command_has_left_is_made_durable_before_anything_is_committed_behind_it() {
-    let syncs = Syncs::new();
-    let server = syncs.observe_server(Setup::without_rate_limit()).start();
-    let api = server.tenant("acme").with_scopes(ALL);
-    std::fs::write(server.home().join("c.csv"), "name\nUnknown\n").unwrap();
-    let mut command = server.command();
-    syncs.observe(&mut command);
-    syncs.fail("/1.db-wal");
-    command.arg("--data-dir").arg(server.data()).args(["import", "acme", "customers", "c.csv"]);
-    run(command, "").fails_saying("refused to sync");
-    syncs.succeed();
-    syncs.take();
-    api.customer("After");
-    let tenants = server.data().join("tenants");
-    let mut synced = syncs.take();
-    synced.retain(|path| path.starts_with(&tenants));
-    // The log that was there is synced first, then the first commit.
-    let [log, name] = [&tenants.join("1.db-wal"), &tenants];
-    assert!(synced.iter().take(4).eq([log, name, log, name]), "{synced:?}");
-}
-
-/// A server runs, so a command finds the directory in use and recovers nothing at its start.
-#[test]
-fn a_command_makes_the_registrys_log_durable_before_it_commits_behind_it() {
-    let syncs = Syncs::new();
-    let server = TestServer::start();
-    server.tenant("acme").key(ALL);
-    let mut command = server.command();
-    syncs.observe(&mut command);
-    command.arg("--data-dir").arg(server.data()).args(["tenant", "suspend", "acme"]);
-    run(command, "").done();
-    let [log, name] = [&server.data().join("registry.db-wal"), &server.data()];
-    let synced = syncs.take();
-    // The log that was there is synced first, then the commit.
-    assert!(synced.iter().eq([log, name, log, name]), "{synced:?}");
 }
 
 /// Nothing was asked of the disk.

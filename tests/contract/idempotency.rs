@@ -220,18 +220,6 @@ fn after_24_hours_it_runs_anew() {
 }
 
 #[test]
-fn an_answer_is_remembered_through_a_restart() {
-    let (mut server, api) = TestServer::with_api();
-    let key = uuid();
-    let first = post(&api, &key, "Kept").is(201);
-    server.restart();
-    assert_repeats(&post(&api, &key, "Kept"), &first);
-    server.kill();
-    server.restart();
-    assert_repeats(&post(&api, &key, "Kept"), &first);
-}
-
-#[test]
 fn twenty_threads_with_one_key_make_one_record() {
     let (_server, api) = TestServer::with_unlimited_api();
     for round in 0..5 {

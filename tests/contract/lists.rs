@@ -279,22 +279,10 @@ fn timestamps_have_a_from_and_a_to_with_any_offset_or_a_date() {
     assert_eq!(ids("created_at_from=2026-11-21&created_at_to=2026-11-21"), [3]);
     assert_eq!(ids("updated_at_from=2026-11-21T05:30:00%2B05:30"), [3, 4]);
     let second = "2026-11-20T23:59:59";
-    for zeros in [9, 10, 30, 1_000] {
-        let fraction = "0".repeat(zeros);
-        assert_eq!(ids(&format!("created_at={second}.{fraction}Z")), [2]);
-        assert_eq!(
-            ids(&format!("created_at={second}.{fraction}9-00:00")),
-            [2],
-            "the tenth digit does not count"
-        );
-        assert_eq!(ids(&format!("created_at_to={second}.{fraction}9Z")), [1, 2]);
-        assert_eq!(ids(&format!("created_at_from={second}.{fraction}9%2B00:00")), [2, 3, 4]);
-    }
-    assert_eq!(ids(&format!("created_at={second}.0000000019Z")), NONE, "the ninth digit counts");
-    assert_eq!(ids(&format!("created_at_from={second}.0000000019Z")), [3, 4]);
-    for bad in [".", ".0123456789x", ".0123456789 ", ".01234567890.1"] {
-        refuse(&api, &format!("created_at_from={}", encoded(&format!("{second}{bad}Z"))));
-    }
+    // The ninth digit of a fraction counts, the tenth does not.
+    assert_eq!(ids(&format!("created_at={second}.0000000009Z")), [2]);
+    assert_eq!(ids(&format!("created_at={second}.000000001Z")), NONE);
+    assert_eq!(ids(&format!("created_at_from={second}.000000001Z")), [3, 4]);
     refuse(&api, "created_at=2026-11-21T01:59:59+02:00").saying("%2B");
     refuse(&api, "created_at_from=2026-11-21T01:59:59+02:00").saying("%2B");
     for bad in [

@@ -29,7 +29,6 @@ mod followers;
 mod idempotency;
 mod imports;
 mod include;
-mod interruptions;
 mod json;
 mod key_commands;
 mod keys;

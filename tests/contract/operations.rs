@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::contract::{CUSTOMERS, RESOURCES};
+use crate::support::contract::RESOURCES;
 use crate::support::{ALL, TestServer};
 
 #[test]
@@ -364,16 +364,6 @@ fn ids_rise_from_one_and_never_return() {
     }
     let other = server.tenant("other").with_scopes(ALL);
     assert_eq!(other.customer("Its first"), 1, "each tenant counts for itself");
-}
-
-#[test]
-fn an_id_does_not_return_after_a_restart_either() {
-    let (mut server, api) = TestServer::with_api();
-    api.customer("One");
-    let highest = api.customer("Two");
-    api.delete(&CUSTOMERS.at(highest)).is(204);
-    server.restart();
-    assert!(api.customer("Three") > highest);
 }
 
 #[test]

@@ -52,7 +52,9 @@ fn the_key_before_the_tenant_before_its_database_before_the_scope() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let reader = tenant.with_scopes(&["hardware:read"]);
-    let [revoked, deleted] = [tenant.key(ALL), tenant.key(ALL)];
+    let [revoked, deleted, expired] = [(); 3].map(|()| tenant.key(ALL));
+    tenant.replace_key(&expired, "0");
+    tenant.replace_key(&revoked, "0");
     tenant.key_command("revoke", &revoked);
     tenant.key_command("revoke", &deleted);
     tenant.key_command("delete", &deleted);
@@ -60,6 +62,7 @@ fn the_key_before_the_tenant_before_its_database_before_the_scope() {
     reader.get(RECORDS).fails_with(503, "tenant_unavailable");
     tenant.ask("suspend", &[]);
     reader.get(RECORDS).fails_with(403, "tenant_inactive");
+    server.with_key(&expired.key).get(RECORDS).fails_with(401, "expired_api_key");
     server.with_key(&revoked.key).get(RECORDS).fails_with(401, "revoked_api_key");
     server.with_key(&deleted.key).get(RECORDS).fails_with(401, "invalid_api_key");
 }

@@ -97,17 +97,6 @@ fn the_new_key_has_the_name_scopes_limit_and_end_of_the_old_one() {
 }
 
 #[test]
-fn the_overlap_does_not_make_a_key_last_longer() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let old = tenant.key_with(ALL, &["--expires", "1h"]);
-    let end = listed(&server, old.id)["expires_at"].clone();
-    let new = tenant.replace_key(&old, "7d");
-    assert_eq!(listed(&server, old.id)["expires_at"], end);
-    assert_eq!(listed(&server, new.id)["expires_at"], end);
-}
-
-#[test]
 fn a_key_that_is_revoked_or_expired_or_somebody_elses_is_not_replaced() {
     let server = TestServer::start();
     let (tenant, other) = (server.tenant("acme"), server.tenant("other"));

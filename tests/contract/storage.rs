@@ -38,48 +38,6 @@ fn files_and_directories_are_private_to_the_owner() {
 }
 
 #[test]
-fn a_tenants_file_has_the_schema_of_schema_sql() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let dump = |connection: &rusqlite::Connection| -> Vec<(String, Option<String>)> {
-        let mut rows =
-            connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").unwrap();
-        let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
-        rows.map(Result::unwrap).collect()
-    };
-    let model = database(&server.home().join("model.db"));
-    model.execute_batch(&std::fs::read_to_string("schema.sql").unwrap()).unwrap();
-    let file = database(&tenant.file());
-    assert_eq!(dump(&file), dump(&model));
-    for (connection, path) in
-        [(file, tenant.file()), (database(&server.registry_file()), server.registry_file())]
-    {
-        let pragma = |name: &str| -> String {
-            connection
-                .query_row(
-                    &format!("SELECT CAST(\"{name}\" AS TEXT) FROM pragma_{name}"),
-                    [],
-                    |row| row.get(0),
-                )
-                .unwrap()
-        };
-        assert_eq!(pragma("journal_mode"), "wal", "{}", path.display());
-        assert!(pragma("user_version").parse::<u32>().unwrap() >= 1);
-    }
-}
-
-#[test]
-fn each_tenant_has_its_own_file_named_by_its_id() {
-    let server = TestServer::start();
-    let (one, two) = (server.tenant("one"), server.tenant("two"));
-    one.with_scopes(ALL).customer("Only of one");
-    let count = |path: &Path| -> i64 {
-        database(path).query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap()
-    };
-    assert_eq!((count(&one.file()), count(&two.file())), (1, 0));
-}
-
-#[test]
 fn a_tenants_file_of_a_newer_schema_makes_that_tenant_unavailable() {
     let server = TestServer::start();
     let (newer, other) = (server.tenant("newer"), server.tenant("other"));
@@ -138,6 +96,16 @@ fn a_registry_that_is_no_database_is_reported() {
             "{output:?}"
         );
     }
+}
+
+#[test]
+fn a_registry_without_a_table_beside_tenants_is_damaged() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    std::fs::write(data_dir.registry_file(), "").unwrap();
+    data_dir.cli(&["serve", "--listen", "127.0.0.1:0"]).fails_saying("it has no schema");
+    data_dir.cli(&["tenant", "create", "other"]).fails_saying("it has no schema");
+    assert!(data_dir.data().join("tenants/1.db").exists());
 }
 
 /// Starts POST requests that wait for a lock, stops the server with `signal`, and then releases the
@@ -205,16 +173,6 @@ fn a_signal_ends_a_server_that_waits_for_a_command() {
         until("the server ends", || serve.try_wait().unwrap());
     }
     data_dir.cli(&["check"]).done();
-}
-
-#[test]
-fn a_server_with_idle_connections_ends() {
-    let (mut server, api) = TestServer::with_api();
-    let others: Vec<_> = (0..10).map(|_| api.clone()).collect();
-    for other in &others {
-        other.get(RECORDS).is(200);
-    }
-    server.stop();
 }
 
 #[test]

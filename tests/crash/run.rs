@@ -15,7 +15,8 @@ use crate::disk::{Disk, Image, Loss};
 use crate::history::{History, State, difference};
 use crate::operator::{Operator, timed};
 use crate::recorder::{Log, Recorder};
-use crate::support::{Setup, TestServer, fixture};
+use crate::support::server::fixture;
+use crate::support::{Setup, TestServer};
 
 /// A recorded run.
 pub(crate) struct Run {

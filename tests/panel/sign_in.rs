@@ -91,16 +91,6 @@ fn wrong_passwords_from_elsewhere_do_not_lock_an_admin_out() {
     }
     assert_eq!(wrong("2001:db8:0:1::67"), 429, "the same /64");
     panel.browser_at("192.0.2.1").sign_in("acme", PASSWORD).is(303);
-    // 50 from wherever are too many.
-    for network in 2..=10 {
-        for _ in 0..5 {
-            assert_eq!(wrong(&format!("2001:db8:0:{network}::1")), 401);
-        }
-    }
-    panel.browser_at("192.0.2.1").sign_in("acme", PASSWORD).is(429);
-    panel.browser_at("192.0.2.1").sign_in("acmf", PASSWORD).is(401);
-    panel.advance(60);
-    panel.browser_at("192.0.2.1").sign_in("acme", PASSWORD).is(303);
 }
 
 #[test]

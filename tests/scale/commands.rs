@@ -3,13 +3,11 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::measure::{Table, command, request, watch};
+use crate::measure::{Table, command, watch};
 use crate::records::{COLUMNS, EMPLOYEES, value, write_csv};
 use crate::support::{Api, TestServer};
 
@@ -27,53 +25,17 @@ pub(crate) fn import(server: &TestServer, api: &Api, count: i64, table: &mut Tab
     let name = file.to_str().unwrap();
     let arguments = ["import", "acme", "hardware", name, "--dry-run", "--keep-ids"];
     command(server, &server.data(), "import, dry run with ids", &arguments, table);
-    let done = AtomicBool::new(false);
-    let reader = api.clone();
-    let writer = api.clone();
-    let (page, write, usage) = thread::scope(|scope| {
-        let reading = scope.spawn(|| slowest_page(reader, &done));
-        let writing = scope.spawn(|| slowest_write(writer, customer, &done));
-        let ((), usage) = watch(server, || {
-            let arguments = ["import", "acme", "hardware", name];
-            let said =
-                command(server, &server.data(), "import, beside a server", &arguments, table);
-            assert_eq!(said["rows"], count);
-        });
-        done.store(true, Ordering::Relaxed);
-        (reading.join().unwrap(), writing.join().unwrap(), usage)
+    let ((), usage) = watch(server, || {
+        let arguments = ["import", "acme", "hardware", name];
+        let said = command(server, &server.data(), "import, beside a server", &arguments, table);
+        assert_eq!(said["rows"], count);
     });
-    table.add("a page meanwhile, slowest", page, usage);
-    table.add("a write meanwhile, slowest", write, usage);
+    table.add("the server meanwhile", Duration::ZERO, usage);
     assert_eq!(api.total("/hardware.php"), count);
     api.customer("Another");
     let log = server.data().join("tenants/1.db-wal");
     assert!(fs::metadata(&log).unwrap().len() < LONGEST_LOG, "{:?}", fs::metadata(&log));
     fs::remove_file(file).unwrap();
-}
-
-/// Reads pages until the others are done.
-fn slowest_page(api: Api, done: &AtomicBool) -> Duration {
-    let mut slowest = Duration::ZERO;
-    while !done.load(Ordering::Relaxed) {
-        let (time, _) = request(api.call("GET", "/employees.php?sort=email"));
-        slowest = slowest.max(time);
-        thread::sleep(Duration::from_millis(20));
-    }
-    slowest
-}
-
-/// Writes every 50 ms until the others are done. A write waits for an import for 5 s.
-fn slowest_write(api: Api, customer: i64, done: &AtomicBool) -> Duration {
-    let mut slowest = Duration::ZERO;
-    let target = format!("/customers.php?id={customer}");
-    while !done.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        let reply = api.call("PUT", &target).json(&json!({"city": "Elsewhere"})).send();
-        slowest = slowest.max(begun.elapsed());
-        assert!([200, 503].contains(&reply.status), "{reply}");
-        thread::sleep(Duration::from_millis(50));
-    }
-    slowest
 }
 
 /// Exports in both formats; what comes out is what went in.

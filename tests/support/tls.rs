@@ -24,23 +24,8 @@ impl Certificate {
         let files =
             Certificate { certificate: directory.join("cert.pem"), key: directory.join("key.pem") };
         let made = Command::new("openssl")
-            .args([
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-                "-nodes",
-            ])
-            .args([
-                "-days",
-                "2",
-                "-subj",
-                "/CN=localhost",
-                "-addext",
-                "subjectAltName=IP:127.0.0.1",
-            ])
+            .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes".split(' '))
+            .args("-days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1".split(' '))
             // rustls accepts no certificate of an authority from a server.
             .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out"])
             .arg(&files.certificate)
