@@ -244,7 +244,7 @@ fn handle_signals(mut signals: Signals, server: &Edge) -> anyhow::Result<()> {
             if signal != SIGHUP {
                 tracing::info!("stopping");
                 notify(&[NotifyState::Stopping]);
-                stopper.stop();
+                stopper.cancel();
                 continue;
             }
             notify_reloading();

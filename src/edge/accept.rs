@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::select;
 use tokio::sync::Semaphore;
 use tokio::time::{interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection;
@@ -19,7 +20,6 @@ use super::limits::{
     ACCEPT_PAUSE, BACKLOG, SEND_BUFFER, STOP_TIMEOUT, SWEEP_PERIOD, USER_TIMEOUT,
     address_connections, max_connections, over_limit_connections,
 };
-use super::parts::Stopper;
 use super::service::EdgeContext;
 use super::stream::ConnectionState;
 use crate::http::request::address_of;
@@ -40,7 +40,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 /// Accepts connections and keeps count of them.
 pub(super) struct Acceptor {
     context: Arc<EdgeContext>,
-    stopper: Stopper,
+    stopper: CancellationToken,
     limit: usize,
     /// One task for each open connection.
     tasks: TaskTracker,
@@ -61,7 +61,7 @@ struct OpenConnection {
 }
 
 impl Acceptor {
-    pub(super) fn new(context: Arc<EdgeContext>, stopper: Stopper) -> Acceptor {
+    pub(super) fn new(context: Arc<EdgeContext>, stopper: CancellationToken) -> Acceptor {
         let limit = max_connections(&context.parts.limits);
         let over_limit = Arc::new(Semaphore::new(over_limit_connections(limit)));
         let (tasks, open) = (TaskTracker::new(), Arc::default());
@@ -71,7 +71,7 @@ impl Acceptor {
     /// Accepts connections until a stop is requested. Then waits until all have closed, at most
     /// [`STOP_TIMEOUT`].
     pub(super) async fn run(self, listener: TcpListener) {
-        let mut stop_requested = pin!(self.stopper.requested());
+        let mut stop_requested = pin!(self.stopper.cancelled());
         let mut sweep = interval(SWEEP_PERIOD);
         loop {
             let accepted = select! {

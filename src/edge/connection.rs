@@ -13,9 +13,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::select;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::limits::{LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD};
-use super::parts::Stopper;
 use super::service::{EdgeContext, Peer};
 use super::stream::{ClientStream, ConnectionState};
 
@@ -25,7 +25,7 @@ pub(super) async fn serve(
     socket: TcpStream,
     address: IpAddr,
     state: Arc<ConnectionState>,
-    stopper: Stopper,
+    stopper: CancellationToken,
 ) {
     let stream = ClientStream::new(socket, Arc::clone(&state));
     let Some(tls) = context.parts.tls.clone() else {
@@ -51,7 +51,7 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: Peer,
     state: Arc<ConnectionState>,
-    stopper: Stopper,
+    stopper: CancellationToken,
 ) {
     let service = service_fn(|request| {
         state.set_busy();
@@ -59,7 +59,7 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         Box::pin(async move { Ok::<_, Infallible>(response.await) })
     });
     let mut connection = parser(!state.over_limit).serve_connection(TokioIo::new(stream), service);
-    let mut stop_requested = pin!(stopper.requested());
+    let mut stop_requested = pin!(stopper.cancelled());
     let mut aborted = pin!(state.aborted());
     let mut is_stopping = false;
     loop {

@@ -38,11 +38,12 @@ use std::thread::{self, JoinHandle};
 
 use tokio::select;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use accept::Acceptor;
 pub use limits::CONNECTION_LIMITS;
 use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
-pub use parts::{EdgeError, EdgeParts, Stopper};
+pub use parts::{EdgeError, EdgeParts};
 use service::EdgeContext;
 pub use tls::{Tls, TlsError};
 
@@ -56,8 +57,8 @@ pub struct Edge {
     pub metrics_address: Option<SocketAddr>,
     /// The certificate, which can be reloaded. `None` serves plain HTTP.
     pub tls: Option<Arc<Tls>>,
-    /// Stops this edge.
-    pub stopper: Stopper,
+    /// If it is cancelled, the edge stops. A copy can be kept where signals are handled.
+    pub stopper: CancellationToken,
     thread: JoinHandle<Result<(), EdgeError>>,
 }
 
@@ -67,7 +68,7 @@ impl Edge {
         let address = listeners.clients.local_addr().map_err(EdgeError::Start)?;
         let metrics_address = listeners.metrics.as_ref().map(TcpListener::local_addr).transpose();
         let metrics_address = metrics_address.map_err(EdgeError::Start)?;
-        let (tls, stopper) = (parts.tls.clone(), Stopper::default());
+        let (tls, stopper) = (parts.tls.clone(), CancellationToken::new());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -93,7 +94,7 @@ impl Edge {
 
     /// Stops: refuses new requests, finishes those in progress, and returns.
     pub fn stop(self) -> Result<(), EdgeError> {
-        self.stopper.stop();
+        self.stopper.cancel();
         self.wait()
     }
 
@@ -119,7 +120,11 @@ impl Listeners {
     }
 }
 
-async fn run(listeners: Listeners, parts: EdgeParts, stopper: Stopper) -> Result<(), EdgeError> {
+async fn run(
+    listeners: Listeners,
+    parts: EdgeParts,
+    stopper: CancellationToken,
+) -> Result<(), EdgeError> {
     let register = |listener| tokio::net::TcpListener::from_std(listener).map_err(EdgeError::Start);
     let listener = register(listeners.clients)?;
     if let Some(listener) = listeners.metrics {

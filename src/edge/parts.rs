@@ -1,4 +1,4 @@
-//! The parts with which an edge starts, the handle that stops it, and the errors that end it.
+//! The parts with which an edge starts, and the errors that end it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use hyper::HeaderMap;
 use ipnet::IpNet;
-use tokio::sync::watch;
 
 use super::tls::{Tls, TlsError};
 use crate::clock::Clock;
@@ -50,22 +49,4 @@ pub enum EdgeError {
     /// A bug in the edge.
     #[error("the edge's thread panicked")]
     Panicked,
-}
-
-/// Asks an edge to stop. It can be kept where signals are handled.
-#[derive(Clone, Debug, Default)]
-pub struct Stopper(watch::Sender<bool>);
-
-impl Stopper {
-    /// Stops accepting connections and requests. [`Edge::wait`](super::Edge::wait) returns once
-    /// those in progress are answered.
-    pub fn stop(&self) {
-        self.0.send_replace(true);
-    }
-
-    /// Completes when [`Stopper::stop`] has been called.
-    pub(super) async fn requested(&self) {
-        // This cannot fail while the sender exists.
-        let _ = self.0.subscribe().wait_for(|requested| *requested).await;
-    }
 }

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::limits::{OVER_LIMIT_TIMEOUT, WRITE_PROGRESS};
 use crate::config::ConnectionLimits;
@@ -32,7 +32,7 @@ pub(super) struct ConnectionState {
     pub(super) over_limit: bool,
     limits: ConnectionLimits,
     progress: Mutex<Progress>,
-    abort: Notify,
+    abort: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl ConnectionState {
             written: 0,
             is_gone: false,
         };
-        let (progress, abort) = (Mutex::new(progress), Notify::new());
+        let (progress, abort) = (Mutex::new(progress), CancellationToken::new());
         Arc::new(ConnectionState { over_limit, limits, progress, abort })
     }
 
@@ -118,12 +118,12 @@ impl ConnectionState {
     /// Closes the connection at once.
     pub(super) fn abort(&self) {
         self.set_gone();
-        self.abort.notify_one();
+        self.abort.cancel();
     }
 
     /// Completes when [`ConnectionState::abort`] has been called.
     pub(super) async fn aborted(&self) {
-        self.abort.notified().await;
+        self.abort.cancelled().await;
     }
 
     fn read(&self, bytes: usize) {

@@ -87,3 +87,17 @@ impl<E> From<DatabaseError> for MutationError<E> {
         MutationError::Database(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_explained_without_numbers() {
+        let file = rusqlite::Connection::open_in_memory().unwrap();
+        let fill =
+            "PRAGMA max_page_count = 2; CREATE TABLE t AS SELECT zeroblob(1000000) AS filler";
+        let error = file.execute_batch(fill).unwrap_err();
+        assert_eq!(explain(&error), "the disk is full; free some space");
+    }
+}

@@ -79,8 +79,7 @@ pub enum ImportError {
     },
     /// Ids cannot be kept: the resource with this plural name holds records, or held some before.
     #[error(
-        "--keep-ids takes ids only into a resource that has never held a record, and {0} has; \
-         nothing was imported"
+        "--keep-ids needs a resource that has never held a record, but {0} has; nothing was imported"
     )]
     HasHeldRecords(&'static str),
     #[error("the tenant's file cannot be used: {0}; nothing was imported")]

@@ -75,7 +75,7 @@ fn health_asks_whether_the_server_is_ready() {
     }
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
-    server.cli(&["health", &address]).fails_saying("no answer within 5 s");
+    server.cli(&["health", &address]).fails_saying("no answer within 5 s; the server hangs");
 }
 
 #[test]
