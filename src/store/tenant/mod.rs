@@ -70,7 +70,8 @@ struct Slot {
 }
 
 /// The cause of the last failure that was logged, and when. If a file is damaged, each of its
-/// requests fails with the same cause, and one line a minute is enough.
+/// requests fails with the same cause, and one line a minute is enough. A file that could be opened
+/// begins anew, so that its next failure is logged at once.
 type Failure = Mutex<Option<(String, Instant)>>;
 
 #[derive(Default)]
@@ -113,6 +114,7 @@ impl Tenants {
             Ok(tenant) => {
                 let tenant = Arc::new(tenant);
                 *state = State::Open(Arc::clone(&tenant), Instant::now());
+                *slot.failure.lock() = None;
                 Ok(tenant)
             }
             Err(error) => {
