@@ -1,22 +1,37 @@
-//! The content of the page, from the declarations of the API.
+//! The documentation page (`/docs`), from the declarations of the API.
+
+use std::sync::LazyLock;
 
 use askama::Template;
 use askama::filters::{Escaper as _, Safe};
 
-use super::{SCRIPT, STYLE};
-use crate::html::BASE_STYLE;
-use crate::http::ErrorCode;
+use super::compressed::Compressed;
+use super::openapi::operations::Operation;
+use super::openapi::{ETAG, introduction, tags};
+use crate::html::{self, BASE_STYLE, HTML};
 use crate::http::error_code::Description;
+use crate::http::{ErrorCode, Request, Response};
 use crate::model::{CREATED_AT, Field, FieldCode, ID, Kind, Scope, UPDATED_AT};
-use crate::reference::openapi::operations::Operation;
-use crate::reference::openapi::{ETAG, introduction, tags};
+
+const STYLE: &str = include_str!("docs/style.css");
+const SCRIPT: &str = include_str!("docs/script.js");
 
 /// The examples in the order of the page: a walk through a new tenant. A test runs them.
-const EXAMPLES: &str = include_str!("examples.md");
+const EXAMPLES: &str = include_str!("docs/examples.md");
+
+static POLICY: LazyLock<String> = LazyLock::new(|| html::policy(STYLE, SCRIPT));
+
+/// Rendered once, because the page is large and needs no key.
+static PAGE: LazyLock<Compressed> = LazyLock::new(|| Compressed::new(HTML, render().into_bytes()));
+
+/// Returns the page.
+pub fn respond(request: &Request) -> Response {
+    html::protect(PAGE.respond(request), &POLICY)
+}
 
 #[derive(Template)]
 #[template(path = "reference/docs/page.html")]
-pub(super) struct Page<'a> {
+struct Page<'a> {
     /// Anchor, heading and text.
     topics: Vec<(String, &'a str, &'a str)>,
     /// The operations of each tag, with its description.
@@ -34,8 +49,8 @@ struct Example {
     response: &'static str,
 }
 
-/// Renders the page.
-pub(super) fn render() -> askama::Result<String> {
+/// Renders the page. Writing to a `String` does not fail.
+fn render() -> String {
     let introduction = introduction();
     let topics = introduction.split("## ").filter_map(|topic| topic.split_once("\n\n"));
     let chapter = |(tag, about)| {
@@ -49,7 +64,7 @@ pub(super) fn render() -> askama::Result<String> {
         errors: ErrorCode::all().map(ErrorCode::describe).collect(),
         field_codes: FieldCode::ALL,
     };
-    page.render()
+    page.render().unwrap_or_default()
 }
 
 /// The examples below the heading `id`.
@@ -104,7 +119,7 @@ fn about(operation: &Operation) -> Safe<String> {
     let needs = if scopes.is_empty() { "" } else { &format!(" Needs the scope `{scopes}`.") };
     let is_get = operation.method == "get";
     let head = if is_get { " HEAD returns the same without the body." } else { "" };
-    html(&format!("{}{needs}{head}", operation.about))
+    paragraph(&format!("{}{needs}{head}", operation.about))
 }
 
 /// Whether a text explains the error code.
@@ -113,7 +128,7 @@ fn mentions(text: &str, code: &str) -> bool {
 }
 
 /// A paragraph as HTML: escaped, with `code` between back quotes.
-fn html(text: &str) -> Safe<String> {
+fn paragraph(text: &str) -> Safe<String> {
     let mut html = String::new();
     for (at, piece) in text.split('`').enumerate() {
         let (before, after) = if at % 2 == 1 { ("<code>", "</code>") } else { ("", "") };
@@ -128,17 +143,40 @@ fn html(text: &str) -> Safe<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reference::openapi::DOCUMENT;
 
     #[test]
     fn text_cannot_become_markup() {
         let escaped = "a &#60;b&#62; <code>&#34;c&#34; &#38; &#39;d&#39;</code>";
-        assert_eq!(html("a <b> `\"c\" & 'd'`").0, escaped);
+        assert_eq!(paragraph("a <b> `\"c\" & 'd'`").0, escaped);
     }
 
     #[test]
     fn each_operation_has_an_example() {
         for operation in Operation::all() {
             assert!(!examples(&operation.id).is_empty(), "{}", operation.id);
+        }
+    }
+
+    #[test]
+    fn the_page_is_complete_small_and_self_contained() {
+        let page = render();
+        assert!(page.len() < 150 * 1024, "{}", page.len());
+        for code in ErrorCode::all() {
+            assert!(page.contains(&format!("id=\"{}\"", code.describe().code)), "{code:?}");
+        }
+        for item in DOCUMENT["paths"].as_object().unwrap().values() {
+            for (method, operation) in item.as_object().unwrap() {
+                if !operation.is_object() || method == "head" {
+                    continue;
+                }
+                let anchor = format!("id=\"{}\"", operation["operationId"].as_str().unwrap());
+                let is_shown = operation["tags"][0] != "service";
+                assert_eq!(page.contains(&anchor), is_shown, "{anchor}");
+            }
+        }
+        for outside in ["src=\"", "<link rel=\"stylesheet", "@import", "url(", "href=\"http"] {
+            assert!(!page.contains(outside), "{outside}");
         }
     }
 }
