@@ -3,7 +3,6 @@
 use std::sync::LazyLock;
 
 use super::errors::invalid_parameter;
-use super::list::sortable;
 use super::query::Query;
 use super::timestamp::parse_timestamp;
 use crate::http::ApiError;
@@ -33,7 +32,7 @@ pub fn filters(resource: &'static Resource) -> &'static [Filter] {
 }
 
 fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
-    let fields = sortable(resource).filter(|field| **field != ID);
+    let fields = resource.sortable_fields().filter(|field| **field != ID);
     let columns =
         fields.flat_map(|field| [Column::of(field)].into_iter().chain(Column::behind(field)));
     columns.flat_map(|column| {

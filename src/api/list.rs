@@ -12,9 +12,7 @@ use super::query::{Query, QueryParameter};
 use crate::http::ApiError;
 use crate::model::custom::PREFIX;
 use crate::model::validation::is_positive_integer;
-use crate::model::{
-    Access, CREATED_AT, Field, ID, Inclusion, Json, ListQuery, Resource, Scope, Scopes, UPDATED_AT,
-};
+use crate::model::{Access, Field, ID, Inclusion, Json, ListQuery, Resource, Scope, Scopes};
 
 /// Records on a page if `limit` is absent.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -51,7 +49,7 @@ pub static PARAMETERS: [QueryParameter<&'static Resource>; 6] = [
         name: "sort",
         about: "The order; `id` if absent. A leading `-` means descending. Nulls come first; ties \
                 are ordered by `id`.",
-        values: |resource| names(sortable(resource).map(|field| field.name)),
+        values: |resource| names(resource.sortable_fields().map(|field| field.name)),
         schema: sort_schema,
         example: || json!("-updated_at"),
     },
@@ -103,20 +101,13 @@ fn include_schema(resource: &'static Resource) -> Json {
 }
 
 fn sort_schema(resource: &'static Resource) -> Json {
-    let columns = || sortable(resource).map(|field| field.name);
+    let columns = || resource.sortable_fields().map(|field| field.name);
     let orders: Vec<String> =
         columns().flat_map(|name| [name.to_owned(), format!("-{name}")]).collect();
     // Generators derive identifiers from the values, and a leading minus is not valid in one.
     let names: Vec<String> =
         columns().flat_map(|name| [name.to_owned(), format!("{name}_descending")]).collect();
     json!({ "type": "string", "enum": orders, "x-enum-varnames": names })
-}
-
-/// The fields by which lists of the resource can be sorted: `id`, the fields with an index,
-/// and the timestamps.
-pub fn sortable(resource: &'static Resource) -> impl Iterator<Item = &'static Field> + Clone {
-    let fields = resource.fields.iter().filter(|field| field.is_indexed);
-    [&ID].into_iter().chain(fields).chain([&CREATED_AT, &UPDATED_AT])
 }
 
 /// Converts the parameters of a list.
@@ -220,10 +211,10 @@ fn parse_sort(
 ) -> Result<(&'static Field, bool), ApiError> {
     let Some(text) = query.get("sort") else { return Ok((&ID, false)) };
     let (name, descending) = text.strip_prefix('-').map_or((text, false), |name| (name, true));
-    match sortable(resource).find(|field| field.name == name) {
+    match resource.sortable_fields().find(|field| field.name == name) {
         Some(field) => Ok((field, descending)),
         None => {
-            let names: Vec<&str> = sortable(resource).map(|field| field.name).collect();
+            let names: Vec<&str> = resource.sortable_fields().map(|field| field.name).collect();
             let expectation = format!(
                 "send one of {}, with \"-\" in front for descending order",
                 names.join(", ")

@@ -82,6 +82,12 @@ impl Resource {
         self.fields.iter().filter(|field| field.is_searched() && field.is_indexed)
     }
 
+    /// The fields by which lists can be sorted: `id`, the fields with an index, and the timestamps.
+    pub fn sortable_fields(&self) -> impl Iterator<Item = &'static Field> + Clone {
+        let fields = self.fields.iter().filter(|field| field.is_indexed);
+        [&ID].into_iter().chain(fields).chain([&CREATED_AT, &UPDATED_AT])
+    }
+
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
     }

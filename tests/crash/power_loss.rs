@@ -246,7 +246,7 @@ fn commands_whose_disk_refuses_to_sync() {
 
 #[test]
 fn a_migration_that_copies_the_tables() {
-    assert_nothing_is_lost(&run::migration(1), 10);
+    assert_nothing_is_lost(&run::migration(2), 10);
 }
 
 #[test]

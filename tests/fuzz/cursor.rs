@@ -70,7 +70,7 @@ fn forge(resource: &'static Resource, input: &[u8]) {
         Value::Integer(number),
         Value::Text(text.into_owned()),
     ];
-    for sort in list::sortable(resource) {
+    for sort in resource.sortable_fields() {
         let query = format!("sort={}", sort.name);
         let list =
             list::parse(resource, &Query::parse(Some(&query)).unwrap(), Scopes::every()).unwrap();

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::list::{PageQuery, Search, access};
 use super::*;
-use crate::api::list::{self, sortable};
+use crate::api::list;
 use crate::api::query;
 use crate::clock::Clock;
 use crate::model::{
@@ -94,7 +94,7 @@ fn plans(connection: &Connection, list: &ListQuery) -> Vec<(String, String)> {
 }
 
 fn field(resource: &'static Resource, name: &str) -> &'static Field {
-    sortable(resource).find(|field| field.name == name).unwrap()
+    resource.sortable_fields().find(|field| field.name == name).unwrap()
 }
 
 fn list_of(resource: &'static Resource, sort: &'static Field) -> ListQuery {
@@ -110,7 +110,7 @@ fn equals(field: &'static Field, text: &str) -> (Column, Bound, Value) {
 fn every_sort_reads_in_the_order_of_an_index() {
     let (_directory, connection) = tenant_file();
     for resource in ALL {
-        for sort in sortable(resource) {
+        for sort in resource.sortable_fields() {
             for descending in [false, true] {
                 let null = sort.is_nullable().then_some(Value::Null);
                 for value in [None, null, Some(Value::Text("m".to_owned()))] {
@@ -131,7 +131,7 @@ fn every_sort_reads_in_the_order_of_an_index() {
 fn every_filter_is_read_along_its_index_in_the_order_of_ids() {
     let (_directory, connection) = tenant_file();
     for resource in ALL {
-        for filtered in sortable(resource).filter(|field| **field != ID) {
+        for filtered in resource.sortable_fields().filter(|field| **field != ID) {
             for after in [None, Some(KeysetPosition { value: Value::Null, id: RecordId(7) })] {
                 let filters = vec![equals(filtered, "x")];
                 let list = ListQuery { filters, after, ..list_of(resource, &ID) };
