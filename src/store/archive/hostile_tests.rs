@@ -353,6 +353,7 @@ fn an_older_backup_runs_none_of_its_triggers_and_views() {
         (4, column),
         (3, endless_view.as_str()),
         (2, virtual_table),
+        (1, virtual_table),
         (3, table),
         (3, column),
         (3, duplicate),
@@ -364,8 +365,8 @@ fn an_older_backup_runs_none_of_its_triggers_and_views() {
         assert!(matches!(error, ArchiveError::Refused { .. }), "{version}: {error}");
         assert_has_no_tenant(&fixture.data());
     }
-    // A migration that copies the tables drops all triggers.
-    for version in 2..=3 {
+    // Version 1 had triggers of its own, so a migration that copies the tables drops them.
+    for version in 1..=3 {
         let fixture = Fixture::new();
         let directory = older_backup(&fixture, version);
         let sql = "CREATE TRIGGER x AFTER UPDATE ON customers BEGIN DELETE FROM hardware; END;

@@ -696,7 +696,7 @@ pub(super) fn older_backup(fixture: &Fixture, version: u32) -> PathBuf {
 
 #[test]
 fn backups_of_older_versions_are_migrated() {
-    for version in 2..TENANT.version {
+    for version in 1..TENANT.version {
         let fixture = Fixture::new();
         let directory = older_backup(&fixture, version);
         let before = fs::read(directory.join("registry.db")).unwrap();
