@@ -1,14 +1,17 @@
 //! Which job a worker runs next: the one place where requests wait.
 //!
-//! A job is a request whose key is good, or a form of the panel that hashes a password. Jobs with
-//! the same limit form a lane. Each tenant has a lane of its own. Lanes take turns, and inside a
-//! lane client addresses take turns.
+//! A job is a request whose key is good, or a form of the panel that hashes a password. A *lane* is
+//! a queue of jobs with a limit on its running jobs. Each tenant has a lane of its own. Lanes take
+//! turns: a lane that has started a job goes behind the other lanes. Inside a lane, client
+//! addresses take turns.
 //!
 //! Example: 32 workers, so a tenant runs 2 jobs at a time. The tenants A and B send 100 slow lists
 //! each. A and B run 2 lists each, and 196 lists wait. A request of tenant C finds its lane empty
 //! and starts at once, because 28 workers are free. The operating system shares the processor among
 //! the five running threads. Without the limit of a lane, A and B would occupy every worker for
 //! seconds. Without the turns, a tenant with many waiting jobs would run all of them first.
+//!
+//! The workers share one scheduler behind a lock (worker_pool.rs). It never waits.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -28,11 +31,11 @@ pub enum Lane {
 /// The most waiting jobs of all lanes together.
 pub const MAX_WAITING: usize = 1024;
 
-/// The most waiting forms that hash a password. Their hashes take a quarter of a second.
+/// The most waiting forms that hash a password. Ten hashes take 0.2 s, one after another.
 const MAX_WAITING_PASSWORDS: usize = 10;
 
-/// The workers for each job that one tenant may run at a time. So 15 busy tenants leave a worker
-/// free.
+/// A tenant may run one job at a time for each 16 workers. Example: with 32 workers, a tenant runs
+/// 2 jobs. So 15 busy tenants occupy 30 workers, and a quiet tenant still finds a free worker.
 const WORKERS_PER_TENANT_JOB: usize = 16;
 
 /// The running jobs of each lane, and the waiting jobs.
@@ -75,12 +78,13 @@ impl<J> Scheduler<J> {
         Scheduler { workers, lanes: VecDeque::new() }
     }
 
-    /// Adds a waiting job. Returns the job that is rejected if there is no room: the newest of the
-    /// longest lane. If several lanes are the longest, the lane of the new job loses a job.
+    /// Adds a waiting job, and returns `None` if there is room. Otherwise returns the job that the
+    /// caller must reject: the newest of the longest lane. If several lanes are the longest, the
+    /// lane of the new job loses a job.
     ///
     /// Example: of 1,024 waiting jobs, A has 1,000 and B has 24. A new job of C has room, because A
-    /// loses its newest job. A new job of A is rejected itself, unless another address of A has more
-    /// jobs. Without this rule, A could fill the queue, and all others would get `overloaded`.
+    /// loses its newest job. A new job of A is rejected itself, unless another address of A has
+    /// more jobs. Without this rule, A could fill the queue, and all others would get `overloaded`.
     pub fn add(&mut self, lane: Lane, client: IpAddr, job: J) -> Option<J> {
         if !self.lanes.iter().any(|state| state.lane == lane) {
             self.lanes.push_back(LaneState { lane, running: 0, waiting: FairQueue::default() });
@@ -98,12 +102,14 @@ impl<J> Scheduler<J> {
         self.lanes.iter_mut().max_by_key(length)?.waiting.pop_newest_of_longest(client)
     }
 
-    /// Takes the next job that may run. Its lane counts it as running until [`Scheduler::finish`].
+    /// Takes the next job that may run. Its lane counts the job as running until the caller calls
+    /// [`Scheduler::finish`].
     ///
     /// One worker always stays free to receive requests. Otherwise nobody would learn that a tenant
     /// without running jobs has sent one.
     pub fn start_next(&mut self) -> Option<(Lane, J)> {
         let running: usize = self.lanes.iter().map(|state| state.running).sum();
+        // With `max`, a pool of one worker runs jobs, too. `serve` has at least 4 workers.
         if running + 1 >= self.workers.max(2) {
             return None;
         }
@@ -118,7 +124,8 @@ impl<J> Scheduler<J> {
         Some((lane, job?))
     }
 
-    /// Ends a job that [`Scheduler::start_next`] returned.
+    /// Ends a job that [`Scheduler::start_next`] returned, even if the job panicked. Without this
+    /// call, the lane would run one job less until the process ends.
     pub fn finish(&mut self, lane: Lane) {
         if let Some(state) = self.lanes.iter_mut().find(|state| state.lane == lane) {
             state.running -= 1;

@@ -1,14 +1,16 @@
 //! tiny_http, and the worker threads.
 //!
-//! The edge has parsed each request already. The edge sends the method, the target and a number to
-//! tiny_http, over one private connection. Requests follow each other on this connection without
-//! waiting for responses. tiny_http parses the requests and hands them to workers. A worker finds
-//! the whole request under the number. The response goes back in memory, so nothing is written to
-//! the connection.
+//! The specification prescribes tiny_http, but tiny_http does not limit what clients can take. So
+//! the edge reads each request and keeps it in memory. The edge sends only a short head with a
+//! number to tiny_http, over one private connection. tiny_http hands the head to a worker. The
+//! worker takes the request with that number. The response goes back to the edge in memory. Nothing
+//! is written to the connection, so the next head does not wait for a response.
 //!
-//! A worker that receives a request looks up its key, which takes some 10 µs, and adds a job to the
-//! [`Scheduler`]. So requests pass tiny_http in microseconds. All waiting is done in the scheduler,
-//! which knows the tenant.
+//! The worker then looks up the key, which takes some 10 µs, and adds a job to the [`Scheduler`].
+//! All waiting is done there, because tiny_http's own queue knows no tenants: in that queue, 100
+//! slow lists of one tenant would delay all other tenants.
+//!
+//! The edge's thread calls [`WorkerPool::submit`]. All else runs in the workers.
 
 use std::collections::VecDeque;
 use std::fs::Permissions;
@@ -39,7 +41,7 @@ pub type Handler = Arc<dyn Fn(Request, Responder) -> Option<Job> + Send + Sync>;
 
 /// A request that waits for its turn.
 pub struct Job {
-    /// Jobs of the same lane share a limit.
+    /// The queue in which the job waits for its turn.
     pub lane: Lane,
     pub request: Request,
     pub responder: Responder,
@@ -49,15 +51,15 @@ pub struct Job {
     pub rejection: fn() -> Response,
 }
 
-/// The requests that tiny_http has and no worker has taken. They are few, so that the longest
-/// targets (8 KiB each) fit into the buffer of the connection: the edge must not wait for it.
+/// The most requests that tiny_http has and no worker has taken. Eight heads with the longest
+/// target (8 KiB) fit into the connection's buffer. A head that does not fit ends the process.
 const MAX_SENT: usize = 8;
 
-/// The requests behind them. Workers take thousands in a millisecond.
+/// The most requests that wait to be sent. A worker takes them in about 10 ms.
 const MAX_UNSENT: usize = 1024;
 
-/// The workers that wait for requests at the same time. The others sleep, so that a request wakes a
-/// worker that has just run: its memory is still in the processor's caches.
+/// The most workers that wait for requests at the same time. The others sleep. So a request wakes a
+/// worker that has just run, and the worker's memory is still in the processor's caches.
 const MAX_RECEIVING: usize = 3;
 
 /// The number of the watchdog's request.
@@ -89,16 +91,18 @@ struct Shared {
     wake: Condvar,
 }
 
-/// The requests on their way through tiny_http, in the order of their arrival.
+/// The requests on their way through tiny_http.
 struct Outbox {
     connection: UnixStream,
+    /// Oldest first.
     unsent: VecDeque<Box<Exchange>>,
-    /// The requests that tiny_http has, by number.
+    /// The requests that tiny_http has, with their numbers. Workers take them in any order.
     sent: Vec<(u64, Box<Exchange>)>,
     last_number: u64,
     watchdog: Option<oneshot::Sender<()>>,
 }
 
+/// A request, and the way back for its response.
 struct Exchange {
     request: Request,
     responder: Responder,
@@ -157,8 +161,8 @@ impl WorkerPool {
         outbox.send();
     }
 
-    /// Sends a request of its own through tiny_http. The receiver hears of the worker that gets it,
-    /// or that tiny_http has failed.
+    /// Sends a request of its own through tiny_http. The receiver completes when a worker has
+    /// received this request, and fails if tiny_http has failed.
     pub fn watchdog(&self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         let mut outbox = self.shared.outbox.lock();
@@ -169,7 +173,7 @@ impl WorkerPool {
 }
 
 impl Drop for WorkerPool {
-    /// Waits for the workers to finish their requests, for 1.5 s at most.
+    /// Waits at most 1.5 s for running jobs. Jobs that still wait are dropped and answer 500.
     fn drop(&mut self) {
         self.shared.jobs.lock().is_stopping = true;
         for _ in 0..STOP_ATTEMPTS {
@@ -206,7 +210,8 @@ impl Outbox {
         }
     }
 
-    /// Closes the connection, so that this watchdog and all later ones fail.
+    /// Closes the connection, so that this watchdog and all later ones fail. The edge then ends the
+    /// process: the requests that tiny_http has would never get a response.
     fn fail(&mut self, reason: &str) {
         tracing::error!("tiny_http failed: {reason}");
         self.watchdog = None;
@@ -225,13 +230,13 @@ impl Shared {
     /// Runs jobs until the pool stops. If no job may run, the worker receives a request. If enough
     /// workers receive already, the worker sleeps.
     ///
-    /// Example: 32 workers, and no requests. Workers 1, 2 and 3 wait for a request, and the other 29
-    /// sleep. Worker 1 receives a request, adds its job, and takes the job itself. Workers 2 and 3
-    /// still receive. If they take jobs, too, the last of the three wakes a fourth worker.
+    /// Example: 32 workers, and no requests. Workers 1, 2 and 3 wait for a request, and the other
+    /// 29 sleep. Worker 1 receives a request, adds its job, and takes the job itself. Workers 2 and
+    /// 3 still receive. If they take jobs, too, the last of the three wakes a fourth worker.
     /// Otherwise, new requests would wait until a job ends.
     ///
-    /// No worker is woken for a job. A job may run as soon as a worker has added it, or has finished
-    /// another job of its lane. That worker looks for the next job before it does anything else.
+    /// No worker is woken for a job. A job can start once a worker has added it, or has finished
+    /// another job. That worker looks for a job itself before it receives or sleeps.
     fn work(&self) {
         let mut jobs = self.jobs.lock();
         while !jobs.is_stopping {
@@ -266,12 +271,13 @@ impl Shared {
         }
     }
 
-    /// Waits for a request from tiny_http. Returns its job, unless the request is answered already.
+    /// Waits for a request from tiny_http. Returns its job. Returns `None` for a request that is
+    /// answered already, for the watchdog's request, and if the pool stops.
     fn receive(&self) -> Option<Box<Job>> {
         let received = match self.server.recv() {
             Ok(received) => received,
             Err(error) => {
-                // Without an error of the system, it is `unblock` that woke this worker.
+                // An error without a number of the system comes from `unblock`: the pool stops.
                 if error.raw_os_error().is_some() {
                     self.outbox.lock().fail(&format!("it accepts no connections ({error})"));
                 }
@@ -279,7 +285,7 @@ impl Shared {
             }
         };
         let exchange = self.take(&received);
-        // Dropped unused, the writer writes nothing. The request itself would write a 500.
+        // A dropped `tiny_http::Request` writes a 500 to the connection. Its writer writes nothing.
         drop(received.into_writer());
         let Exchange { request, responder } = *exchange?;
         guard(request.id, || (self.handler)(request, responder))?.map(Box::new)
@@ -291,7 +297,7 @@ impl Shared {
             received.headers().first().and_then(|header| header.value.as_str().parse().ok());
         let mut outbox = self.outbox.lock();
         if number == Some(WATCHDOG) {
-            // The receiver is gone if the time for it is over.
+            // The edge has dropped the receiver if this took more than 30 s.
             outbox.watchdog.take().map(|watchdog| watchdog.send(()));
             return None;
         }
@@ -316,7 +322,8 @@ fn guard<T>(request_id: Uuid, work: impl FnOnce() -> T) -> Option<T> {
 }
 
 impl Request {
-    /// Whether tiny_http received this request.
+    /// Whether tiny_http has read the head as the edge wrote it. If not, the numbers of tiny_http
+    /// cannot be trusted, and a client could get the response to another request.
     fn is(&self, received: &tiny_http::Request) -> bool {
         let target = received.url();
         let (path, query) =
@@ -327,8 +334,8 @@ impl Request {
     }
 }
 
-/// Starts tiny_http on a socket in a directory of this user only, and connects to it. The
-/// connection is the only one: the directory is removed.
+/// Starts tiny_http on a socket in a private directory, and connects to it. Then the directory is
+/// removed, so nobody else can connect.
 fn listen() -> io::Result<(tiny_http::Server, UnixStream)> {
     // The path of a socket has at most 108 bytes.
     const LONGEST: usize = 70;
