@@ -1,4 +1,15 @@
 //! Batches: several changes in one transaction, all or none (contract section 15).
+//!
+//! An operation may refer to the record of an earlier operation, whose id is not known before it
+//! has run. Example: operation 0 creates a customer, and operation 1 creates an employee with
+//! `"customer_id": {"result": 0}`. [`Batch::check`] runs without the database. It notes the
+//! reference and puts the id 1 in its place, because the checks of the fields accept only an id.
+//! Before operation 1 runs, [`Batch::apply`] replaces the 1 with the customer's id.
+//!
+//! The answer to a batch is the error of the first operation that fails. Example: operation 1 has
+//! an invalid e-mail address. That is not the answer yet, because operation 0 could delete a
+//! customer that does not exist. So `check` keeps the error, and `apply` returns it if operation 0
+//! succeeds. The writer then rolls back operation 0.
 
 use super::change::Change;
 use super::errors;
@@ -12,41 +23,42 @@ use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
 use crate::model::validation::shorten;
 use crate::model::{ALL, Access, Field, Json, JsonObject, RecordId, Resource, Scope, Scopes};
-use crate::store::{Answer, ChangeContext, Demand, MutationError, Writing};
+use crate::store::{Answer, ChangeContext, MutationError, MutationSize, Writing};
 use crate::words;
 
-/// The most operations of a batch.
+/// The most operations of a batch. Other mutations of the tenant wait until all of them have run.
 pub const MAX_OPERATIONS: usize = 100;
 
-/// The member of an object that stands for the id of the record of an earlier operation.
+/// The member of `{"result": 0}`, which stands for the id of operation 0's record.
 const RESULT: &str = "result";
 
 /// A batch after the checks that need no database.
 #[derive(Debug)]
 pub struct Batch {
     operations: Vec<Operation>,
-    /// `None` if the request has no key or an operation is not valid. Only a batch that may succeed
-    /// is replayed.
-    pub key: Option<IdempotencyKey>,
+    /// `None` without the header. Also `None` if an operation is invalid: such a batch cannot
+    /// succeed, and only a success is stored for a replay.
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
+/// One change of a batch. [`routes::Operation`] is another concept: a method of a path.
 #[derive(Debug)]
 struct Operation {
     method: Method,
     resource: &'static Resource,
     /// `/v1` if its path begins with it.
     prefix: &'static str,
-    /// The fields that refer to the record of an earlier operation, and the number of that
-    /// operation.
-    results: Vec<(&'static Field, usize)>,
-    /// Has a valid id in place of each result. An error counts if the operations before succeed.
+    /// Each field that refers to an earlier operation's record, with the number of that operation.
+    result_references: Vec<(&'static Field, usize)>,
+    /// The checked change, with the id 1 in place of each reference. An error is kept until the
+    /// operations before have succeeded.
     change: Result<Change, ApiError>,
 }
 
 impl Batch {
-    /// Checks a request by a key with `scopes`, in the order of contract section 15. An operation
-    /// that is not valid is an error only if it is the first: whether those before it fail depends
-    /// on the database.
+    /// Makes the checks that need no database, in the order of contract section 15. `scopes` are
+    /// the scopes of the request's key. An invalid operation 0 is an error at once, because no
+    /// operation runs before it.
     pub fn check(request: &Request, scopes: Scopes) -> Result<Batch, ApiError> {
         let key = idempotency::parse_key(request)?;
         let (body, object) = json_object(request)?;
@@ -55,25 +67,26 @@ impl Batch {
         for (number, operation) in operations.iter().enumerate() {
             let needed = Scope { resource: operation.resource, access: Access::Write };
             if !scopes.contains(needed) {
-                return Err(of_operation(number, errors::insufficient_scope(needed.into())));
+                return Err(with_operation(number, errors::insufficient_scope(needed.into())));
             }
         }
         if let Some(Operation { change: Err(error), .. }) = operations.first() {
-            return Err(of_operation(0, error.clone()));
+            return Err(with_operation(0, error.clone()));
         }
         let may_succeed = operations.iter().all(|operation| operation.change.is_ok());
         let key = key.filter(|_| may_succeed);
-        let key = key.map(|key| IdempotencyKey::new(key, request, "", body));
-        Ok(Batch { operations, key })
+        let idempotency_key = key.map(|key| IdempotencyKey::new(key, request, "", body));
+        Ok(Batch { operations, idempotency_key })
     }
 
-    pub fn demand(&self) -> Demand {
+    pub fn size(&self) -> MutationSize {
         let mut changes = self.operations.iter().flat_map(|operation| &operation.change);
         let frees_space = changes.all(Change::frees_space);
-        Demand { operations: self.operations.len(), frees_space }
+        MutationSize { operations: self.operations.len(), frees_space }
     }
 
-    /// Makes the changes in their order.
+    /// Makes the changes in their order, inside one savepoint of the writer. The first error ends
+    /// the batch, and the writer rolls back all its changes.
     pub fn apply(
         self,
         writing: &Writing<'_>,
@@ -87,7 +100,7 @@ impl Batch {
         for (number, operation) in self.operations.into_iter().enumerate() {
             let applied = operation.apply(&ids, writing, context);
             let (id, answer) = applied.map_err(|error| match error {
-                MutationError::Rejected(error) => of_operation(number, error).into(),
+                MutationError::Rejected(error) => with_operation(number, error).into(),
                 failure @ MutationError::Database(_) => failure,
             })?;
             ids.push(id);
@@ -99,8 +112,8 @@ impl Batch {
     }
 }
 
-/// The error of an operation as the error of its batch.
-fn of_operation(number: usize, error: ApiError) -> ApiError {
+/// Adds the number of the failed operation to its error.
+fn with_operation(number: usize, error: ApiError) -> ApiError {
     error.member("operation", number)
 }
 
@@ -120,7 +133,7 @@ fn write_result(json: &mut JsonWriter, answer: &Answer) {
 ///
 /// # Errors
 ///
-/// `bad_request`; the message names the operation, if the fault is in one.
+/// `bad_request`. If the fault is in one operation, the message names the operation.
 fn parse(mut batch: JsonObject, handling: Handling) -> Result<Vec<Operation>, ApiError> {
     check_members(&batch, &["operations"]).map_err(ApiError::bad_request)?;
     let Some(Json::Array(declared)) = batch.remove("operations") else {
@@ -158,7 +171,8 @@ fn resource_at(path: &str) -> Option<(&'static Resource, &'static str)> {
 }
 
 impl Operation {
-    /// Reads and checks an operation. The error is what is wrong with its declaration.
+    /// Reads and checks an operation. An `Err` is a fault in the form of the batch, which rejects
+    /// the whole batch at once. An error of the operation itself is kept in `change`.
     fn parse(
         operation: Json,
         earlier: &[Operation],
@@ -190,10 +204,10 @@ impl Operation {
         let mut body = match object.remove("body") {
             _ if method == Method::DELETE => Ok(JsonObject::new()),
             Some(Json::Object(body)) => Ok(body),
-            _ => Err(no_object()),
+            _ => Err(body_not_object()),
         };
-        let results = match &mut body {
-            Ok(body) => take_results(resource, body, earlier)?,
+        let result_references = match &mut body {
+            Ok(body) => take_result_references(resource, body, earlier)?,
             Err(_) => Vec::new(),
         };
         let if_match = IfMatch(if_match.into_iter().collect());
@@ -201,10 +215,10 @@ impl Operation {
             unknown_members::check(handling, resource, &body)?;
             Change::check(&method, resource, &Query::parse(Some(query))?, &body, if_match)
         });
-        Ok(Operation { method, resource, prefix, results, change })
+        Ok(Operation { method, resource, prefix, result_references, change })
     }
 
-    /// Makes the change. `ids` has the record's id for each earlier operation.
+    /// Makes the change. `ids` has the id of each earlier operation's record.
     fn apply(
         self,
         ids: &[RecordId],
@@ -212,7 +226,7 @@ impl Operation {
         context: &ChangeContext,
     ) -> Result<(RecordId, Answer), MutationError<ApiError>> {
         let mut change = self.change?;
-        for (field, number) in self.results {
+        for (field, number) in self.result_references {
             if let Some(id) = ids.get(number) {
                 change.refer(field, *id);
             }
@@ -221,20 +235,19 @@ impl Operation {
     }
 }
 
-/// `invalid_json`: the body of an operation is no object.
-fn no_object() -> ApiError {
+fn body_not_object() -> ApiError {
     let message = "The member \"body\" of the operation is no JSON object. Send the fields of the \
                    record as one JSON object.";
     ApiError::new(ErrorCode::InvalidJson, message)
 }
 
-/// Finds the references that are `{"result": N}`, and puts a valid id in their place.
-fn take_results(
+/// Finds the references of the form `{"result": N}`, and puts the id 1 in their place.
+fn take_result_references(
     resource: &'static Resource,
     body: &mut JsonObject,
     earlier: &[Operation],
 ) -> Result<Vec<(&'static Field, usize)>, String> {
-    let mut results = Vec::new();
+    let mut references = Vec::new();
     for field in resource.fields {
         let (Some(target), Some(Json::Object(object))) = (field.references, body.get(field.name))
         else {
@@ -256,8 +269,9 @@ fn take_results(
                 target.path
             ));
         };
+        // Any valid id does: `apply` replaces it before the change looks for the record.
         body.insert(field.name.to_owned(), Json::from(1));
-        results.push((field, number));
+        references.push((field, number));
     }
-    Ok(results)
+    Ok(references)
 }

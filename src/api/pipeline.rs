@@ -1,4 +1,14 @@
 //! Requests with a key: the checks of contract section 5 in their order, and the answer.
+//!
+//! The first check that fails decides the answer, and whether the request counts against the rate
+//! limit. Example: a key without `customers:write` sends a POST. The scope stands before the rate
+//! limit, so the answer is 403, and the request does not count. In the other order, a client with a
+//! wrong key would soon get 429 in place of the reason.
+//!
+//! One request passes three threads. [`Api::admit`] runs in the worker that receives the request.
+//! The other checks run in a worker that is free when the tenant's turn comes. A mutation runs in
+//! the tenant's writer thread, which also sends its response. No change here may let a worker wait
+//! for a commit: 16 busy tenants on a slow disk would then occupy all workers.
 
 use std::sync::Arc;
 
@@ -12,7 +22,7 @@ use super::{Api, changes, errors};
 use crate::http::{ApiError, Job, Lane, Request, Responder, Response};
 use crate::store::registry::Principal;
 use crate::store::{
-    Actor, Answer, ChangeContext, Demand, KeyLabel, MutationError, Tenant, Writing,
+    Actor, Answer, ChangeContext, KeyLabel, MutationError, MutationSize, Tenant, Writing,
 };
 
 impl Api {
@@ -20,8 +30,8 @@ impl Api {
     /// answer the request. Without a good key, the request is answered at once. `prefix` is `/v1`
     /// if the path begins with it.
     ///
-    /// The key comes first because each tenant's jobs wait in a lane of their own. The response to a
-    /// mutation is sent from another thread after the commit.
+    /// The key is looked up before the request waits, because it names the tenant in whose lane the
+    /// request waits.
     pub fn admit(
         self: &Arc<Api>,
         operations: &'static [Operation],
@@ -38,8 +48,8 @@ impl Api {
         };
         responder.caller(&caller.tenant_name, &caller.key.prefix);
         let (api, lane) = (Arc::clone(self), Lane::Tenant(caller.key.tenant_id));
-        let run = move |request: Request, reply: Responder| {
-            AuthenticatedRequest { api: &api, caller, request: &request, reply }
+        let run = move |request: Request, responder: Responder| {
+            AuthenticatedRequest { api: &api, caller, request: &request, responder }
                 .respond(operations, prefix);
         };
         let rejection = || ApiError::overloaded().into();
@@ -52,43 +62,47 @@ struct AuthenticatedRequest<'a> {
     api: &'a Api,
     caller: Principal,
     request: &'a Request,
-    reply: Responder,
+    responder: Responder,
 }
 
 /// The rest of the work for a request that passed its checks.
 enum NextStep {
     Respond(Response),
-    /// Runs in the tenant's writer, once for each idempotency key.
-    Write(Demand, Option<IdempotencyKey>, Work),
+    /// The work runs in the tenant's writer. If a request with the same idempotency key has
+    /// succeeded, the client gets the stored response, and the work does not run.
+    Write(MutationSize, Option<IdempotencyKey>, Work),
 }
 
+/// Makes the changes of one request inside the writer's transaction. After an error, the writer
+/// rolls back these changes alone.
 type Work =
     Box<dyn FnOnce(&Writing<'_>, &ChangeContext) -> Result<Answer, MutationError<ApiError>> + Send>;
 
 impl AuthenticatedRequest<'_> {
     fn respond(mut self, operations: &'static [Operation], prefix: &'static str) {
         match self.check(operations, prefix) {
-            Err(error) => self.reply.send(error.into()),
-            Ok((_, NextStep::Respond(response))) => self.reply.send(response),
-            Ok((tenant, NextStep::Write(demand, once, work))) => {
-                self.write(&tenant, demand, once, work);
+            Err(error) => self.responder.send(error.into()),
+            Ok((_, NextStep::Respond(response))) => self.responder.send(response),
+            Ok((tenant, NextStep::Write(size, idempotency_key, work))) => {
+                self.write(&tenant, size, idempotency_key, work);
             }
         }
     }
 
-    /// Makes the checks in the order of the list in contract section 5, and answers a request that
-    /// reads. The first checks are in [`authentication::authenticate`]. Checks that need a write
-    /// transaction are in the [`Work`].
+    /// Makes the checks from 10 on in contract section 5, and answers a request that reads. Checks
+    /// 4 to 9 are in [`authentication::authenticate`]. Checks that need a write transaction, from
+    /// 23 on, are in the [`Work`].
     fn check(
         &mut self,
         operations: &'static [Operation],
         prefix: &'static str,
     ) -> Result<(Arc<Tenant>, NextStep), ApiError> {
-        let AuthenticatedRequest { api, caller, request, reply } = self;
+        let AuthenticatedRequest { api, caller, request, responder } = self;
         let (key, now) = (&caller.key, request.received_at);
         // Tenant database.
         let tenant = api.tenants.open(key.tenant_id)?;
-        // Scope. A method that the path does not have needs none.
+        // Scope. If the path does not have the method, no scope is needed: the check of the method
+        // answers 405.
         let operation = Operation::find(operations, &request.method);
         if let Some(scopes) = operation.map(Operation::scopes)
             && !scopes.is_empty()
@@ -96,25 +110,27 @@ impl AuthenticatedRequest<'_> {
         {
             return Err(errors::insufficient_scope(scopes));
         }
-        // Rate limit. From here on the request counts, and the response has the key's headers.
+        // Rate limit. From here on the request counts, and every response has the headers on the
+        // key's end and limit.
         api.registry.record_use(key.id, now);
-        reply.add_headers(key.near_end(now).map(|end| ("X-Key-Expires", end.to_string())));
+        responder.add_headers(key.near_end(now).map(|end| ("X-Key-Expires", end.to_string())));
         let rate_limit = api.limiter.check(key.id, key.rate_limit, now)?;
-        reply.add_headers(rate_limit.headers());
+        responder.add_headers(rate_limit.headers());
         // Method.
         let operation = operation.ok_or_else(|| Operation::not_allowed(operations))?;
-        reply.add_headers(Handling::of(request).header());
+        // If the client asks for strict handling, every response from here on says so.
+        responder.add_headers(Handling::of(request).header());
         // The operation's own checks.
-        let accepted = match operation.action {
+        let next_step = match operation.action {
             Action::Read(resource) => {
                 NextStep::Respond(operations::read(&tenant, request, resource, key.scopes)?)
             }
             Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
-                let (change, once) = operations::check(request, resource, reply)?;
-                let demand = Demand { operations: 1, frees_space: change.frees_space() };
+                let (change, idempotency_key) = operations::check(request, resource, responder)?;
+                let size = MutationSize { operations: 1, frees_space: change.frees_space() };
                 let work: Work =
                     Box::new(move |writing, at| Ok(change.apply(writing, prefix, at)?.1));
-                NextStep::Write(demand, once, work)
+                NextStep::Write(size, idempotency_key, work)
             }
             Action::Changes => {
                 let oldest = now.timestamp().before(api.tenants.keep_changes());
@@ -125,26 +141,36 @@ impl AuthenticatedRequest<'_> {
             }
             Action::Batch => {
                 let batch = Batch::check(request, key.scopes)?;
-                let (demand, once) = (batch.demand(), batch.key);
-                NextStep::Write(demand, once, Box::new(|writing, at| batch.apply(writing, at)))
+                let (size, idempotency_key) = (batch.size(), batch.idempotency_key);
+                let work: Work = Box::new(|writing, at| batch.apply(writing, at));
+                NextStep::Write(size, idempotency_key, work)
             }
         };
-        Ok((tenant, accepted))
+        Ok((tenant, next_step))
     }
 
     /// Runs `work` in the tenant's writer, and responds after the commit.
-    fn write(self, tenant: &Tenant, demand: Demand, once: Option<IdempotencyKey>, work: Work) {
-        let AuthenticatedRequest { caller: Principal { key, .. }, request, reply, .. } = self;
+    fn write(
+        self,
+        tenant: &Tenant,
+        size: MutationSize,
+        idempotency_key: Option<IdempotencyKey>,
+        work: Work,
+    ) {
+        let AuthenticatedRequest { caller: Principal { key, .. }, request, responder, .. } = self;
         let actor = Actor::Key { key: KeyLabel::from(key), request_id: request.id };
         let context = ChangeContext { at: request.received_at.timestamp(), actor };
         tenant.mutate(
-            demand,
+            size,
             move |writing| {
-                idempotency::run_once(writing, once, &context, || work(writing, &context))
+                let run = || work(writing, &context);
+                idempotency::run_once(writing, idempotency_key, &context, run)
             },
+            // The outer error is the store's: nothing was committed. The inner error is the
+            // rejection of this request.
             |outcome| {
                 let response = outcome.unwrap_or_else(|error| Err(error.into()));
-                reply.send(response.unwrap_or_else(Response::from));
+                responder.send(response.unwrap_or_else(Response::from));
             },
         );
     }

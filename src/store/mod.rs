@@ -25,7 +25,7 @@ pub use records::{
     Position, Reading, Record, Start, Writing, fold,
 };
 pub use registry::Registry;
-pub use tenant::{Deadline, Demand, ImportTransaction, Tenant, TenantFile, Tenants};
+pub use tenant::{Deadline, ImportTransaction, MutationSize, Tenant, TenantFile, Tenants};
 
 /// The version of the SQLite library in this program.
 pub fn sqlite_version() -> &'static str {

@@ -12,8 +12,8 @@ use tenantdesk::config::Config;
 use tenantdesk::http::{ApiError, Handler, Method};
 use tenantdesk::model::{CUSTOMER, Field, KeyId, TenantId, Value};
 use tenantdesk::store::{
-    Actor, ChangeContext, DatabaseError, Deadline, Demand, KeyLabel, MutationError, StoreError,
-    Writing,
+    Actor, ChangeContext, DatabaseError, Deadline, KeyLabel, MutationError, MutationSize,
+    StoreError, Writing,
 };
 use uuid::Uuid;
 
@@ -75,8 +75,8 @@ fn pipeline_that_panics(app: Arc<App>) -> Handler {
             let done = |outcome: Result<_, StoreError>| {
                 responder.send(ApiError::from(outcome.unwrap_err()).into())
             };
-            let demand = Demand { operations: 1, frees_space: false };
-            app.tenants.open(TenantId(1)).unwrap().mutate(demand, insert_and_panic, done);
+            let size = MutationSize { operations: 1, frees_space: false };
+            app.tenants.open(TenantId(1)).unwrap().mutate(size, insert_and_panic, done);
             None
         }
         ("/panic", _) => {

@@ -49,7 +49,7 @@ const CHANGES: [(&str, &str, &str); 8] = [
     ("http/worker_pool.rs", "const MAX_UNSENT: usize = 1024;", "const MAX_UNSENT: usize = 4;"),
     ("http/worker_pool.rs", "const MAX_SENT: usize = 8;", "const MAX_SENT: usize = 2;"),
     ("http/worker_pool.rs", "const MAX_RECEIVING: usize = 3;", "const MAX_RECEIVING: usize = 1;"),
-    ("store/tenant/writer.rs", "const BATCH: usize = 128;", "const BATCH: usize = 2;"),
+    ("store/tenant/writer.rs", "const GROUP: usize = 128;", "const GROUP: usize = 2;"),
     (
         "store/tenant/writer.rs",
         "const MAX_WAITING: usize = 1_024;",

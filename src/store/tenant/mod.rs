@@ -26,7 +26,7 @@ use rusqlite::ErrorCode;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use file::{ImportTransaction, TenantFile};
-pub use writer::Demand;
+pub use writer::MutationSize;
 
 use super::data_dir::tenant_database;
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
@@ -248,14 +248,14 @@ impl Tenant {
     /// value or the rejection of `work` after the commit, or the reason why nothing was changed.
     pub fn mutate<T, E>(
         &self,
-        demand: Demand,
+        size: MutationSize,
         work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
         done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
     ) where
         T: Send + 'static,
         E: Send + 'static,
     {
-        let mutation = Mutation::new(demand, work, done);
+        let mutation = Mutation::new(size, work, done);
         let mut writer = self.writer.lock();
         if writer.is_none() {
             let failure = Arc::clone(&self.failure);

@@ -65,17 +65,17 @@ fn add(writing: &Writing<'_>, name: &str) -> Result<(), MutationError<&'static s
     Ok(())
 }
 
-const CHANGES: Demand = Demand { operations: 1, frees_space: false };
-const DELETES: Demand = Demand { operations: 1, frees_space: true };
+const CHANGES: MutationSize = MutationSize { operations: 1, frees_space: false };
+const DELETES: MutationSize = MutationSize { operations: 1, frees_space: true };
 
 /// Runs a mutation in a commit of its own.
 fn run(
     tenant: &Tenant,
-    demand: Demand,
+    size: MutationSize,
     work: impl FnOnce(&Writing<'_>) -> Result<(), MutationError<&'static str>> + Send + 'static,
 ) -> Outcome {
     let (report, outcome) = mpsc::channel();
-    tenant.mutate(demand, work, move |outcome| report.send(outcome).unwrap());
+    tenant.mutate(size, work, move |outcome| report.send(outcome).unwrap());
     outcome.recv().unwrap()
 }
 
@@ -159,7 +159,7 @@ fn search_segments_are_bounded_while_batches_never_pause() {
     let directory = data_dir(1);
     let (tenants, file) = (tenants(&directory), connect(&directory));
     let tenant = tenants.open(ONE).unwrap();
-    let batch = Demand { operations: 200, frees_space: false };
+    let batch = MutationSize { operations: 200, frees_space: false };
     let mut most = 0;
     for _ in 0..400 {
         run(&tenant, batch, |writing| add(writing, "Customer")).unwrap().unwrap();

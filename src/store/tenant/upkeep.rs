@@ -4,8 +4,7 @@
 //!
 //! Each commit adds a segment to a search table. FTS5 would merge all segments inside one commit
 //! now and then, which took up to 0.7 s beside 120,000 records. A step merges 64 pages instead,
-//! which takes some 4 ms, and 33 ms at
-//! most.
+//! which takes some 4 ms, and 33 ms at most.
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
 //! The one writer of a tenant: a thread that owns the writing connection.
 //!
 //! A commit is durable only after a sync of the disk, and a sync takes about as long for a hundred
-//! changes as for one. So mutations share commits. Example with a disk that syncs in 5 ms: while the
-//! thread commits a first mutation, 40 others arrive and wait in the channel. The next commit takes
-//! all 40. The tenant gets some 8,000 changes a second; with a commit for each, it would get 200.
+//! changes as for one. So mutations share commits. Example with a disk that syncs in 5 ms: while
+//! the thread commits a first mutation, 40 others arrive and wait in the channel. The next commit
+//! takes all 40. The tenant gets some 8,000 changes a second. With a commit for each change, it
+//! would get 200.
 //!
-//! One commit of several mutations:
+//! A *group* is the mutations that share a commit. (A batch of the API is one mutation.) One group:
 //!
 //! 1. `BEGIN IMMEDIATE` takes the file's lock. Commands are other processes that write, too.
 //! 2. Each mutation runs in its own savepoint. If the 7th of 40 fails or panics, only the writes of
@@ -15,8 +16,8 @@
 //! 5. Each of the 40 clients gets its response.
 //!
 //! No response is sent before step 4, not even a rejection: its reason may be a change of the same
-//! transaction. Example: the 3rd mutation deletes a customer, and the 4th answers 404 for it. If the
-//! commit fails, the customer is still there, and both clients get 503.
+//! transaction. Example: the 3rd mutation deletes a customer, and the 4th answers 404 for it. If
+//! the commit fails, the customer is still there, and both clients get 503.
 //!
 //! Between commits the thread does upkeep (upkeep.rs).
 
@@ -39,29 +40,34 @@ use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
 use crate::store::error::{MutationError, OpenError, StoreError};
 use crate::store::records::Writing;
 
-/// A commit takes no further mutation when it has this many operations. With more, the first client
-/// would wait long, and one commit could use up the last space of the disk.
-const BATCH: usize = 128;
+/// A group takes no further mutation when it has this many operations. With more, the first client
+/// would wait long. A large group could also use up the disk's last space, which is looked up only
+/// once for the group.
+const GROUP: usize = 128;
 
-/// The most mutations that wait. A further mutation is rejected at once.
+/// The most mutations that wait. A further mutation gets 503 `tenant_unavailable` at once.
 const MAX_WAITING: usize = 1_024;
 
-/// How long the writer waits for a mutation before a step of upkeep. So a client that sends one
-/// change after the other does not wait for a step each time.
+/// How long the writer waits for a mutation before a step of upkeep. A client that sends one change
+/// after the other needs less than this time between two changes. Without the pause, each of its
+/// changes would wait for a step.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The bytes of a page of the file.
 const PAGE: u64 = 4 << 10;
 
-/// The size and kind of a mutation.
+/// How much a mutation writes. The caller of [`Tenant::mutate`](super::Tenant::mutate) says so
+/// before the mutation runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Demand {
+pub struct MutationSize {
     /// How many records it changes at most.
     pub operations: usize,
     /// Whether it only deletes. A deletion runs even if the disk has too little space.
     pub frees_space: bool,
 }
 
+/// The work of a mutation. It keeps its value or its rejection to itself, so that one queue takes
+/// mutations of all types.
 type Work = Box<dyn FnOnce(&Writing<'_>) -> Result<(), MutationError<()>> + Send>;
 pub(super) type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
@@ -70,14 +76,15 @@ pub(super) struct Mutation {
     /// Runs inside the transaction. After an error, its writes are rolled back.
     run: Work,
     pub(super) done: Done,
-    demand: Demand,
-    since: Instant,
+    size: MutationSize,
+    queued_at: Instant,
 }
 
 impl Mutation {
-    /// `done` gets what `work` returned or rejected, or why nothing was committed.
+    /// `done` gets the value or the rejection of `work`, or the reason why nothing was committed.
+    /// `outcome` keeps the value or rejection from the run until the commit.
     pub(super) fn new<T: Send + 'static, E: Send + 'static>(
-        demand: Demand,
+        size: MutationSize,
         work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
         done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
     ) -> Mutation {
@@ -95,10 +102,11 @@ impl Mutation {
             Err(MutationError::Database(error)) => Err(MutationError::Database(error)),
         };
         let done = move |committed: Result<(), StoreError>| {
-            // A rejection is an answer only after the commit: see the module.
+            // A rejection, too, is sent only after the commit: its reason may be a change of the
+            // same group.
             done(committed.and_then(|()| outcome.lock().take().ok_or(StoreError::Internal)));
         };
-        Mutation { run: Box::new(run), done: Box::new(done), demand, since: Instant::now() }
+        Mutation { run: Box::new(run), done: Box::new(done), size, queued_at: Instant::now() }
     }
 }
 
@@ -130,7 +138,7 @@ impl Writer {
         Ok(Writer { queue, thread })
     }
 
-    /// Queues a mutation. The thread tells its outcome.
+    /// Queues a mutation. The thread later tells its outcome.
     pub(super) fn submit(&self, mutation: Mutation) {
         if let Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) =
             self.queue.try_send(mutation)
@@ -153,20 +161,20 @@ struct WriterThread {
 impl WriterThread {
     fn run(&mut self) {
         while let Some(mutation) = self.next() {
-            self.run_batch(mutation);
+            self.run_group(mutation);
             if self.upkeep.is_urgent() {
                 self.run_upkeep();
             }
         }
         if let Some(connection) = self.connection.take() {
-            // If the checkpoint fails, the next start makes it. The thread waits for no reader,
-            // because the next writer of the file may wait for this thread.
+            // If the checkpoint fails, the next start copies the WAL. The thread waits for no
+            // reader, because the next writer of the file may wait for this thread.
             let outcome = connection.busy_timeout(Duration::ZERO);
             let _ = outcome.and_then(|()| self.database.checkpoint(&connection, true));
         }
     }
 
-    /// The next mutation, after upkeep while none comes; `None` at the end.
+    /// Waits for the next mutation, and does upkeep while none comes. `None` if the tenant closes.
     fn next(&mut self) -> Option<Mutation> {
         while self.connection.is_some() && self.upkeep.has_work() {
             match self.waiting.recv_timeout(PAUSE) {
@@ -192,14 +200,15 @@ impl WriterThread {
     }
 
     /// Commits `first` and the mutations that wait by the time the file is locked.
-    fn run_batch(&mut self, first: Mutation) {
-        let wait = LOCK_WAIT.saturating_sub(first.since.elapsed());
+    fn run_group(&mut self, first: Mutation) {
+        // The time in the queue counts, so that no client waits more than 5 s for the lock.
+        let wait = LOCK_WAIT.saturating_sub(first.queued_at.elapsed());
         let mut connection = match self.connection.take().map_or_else(|| self.connect(wait), Ok) {
             Ok(connection) => connection,
             Err(error) => return tell(first.done, Err(self.unavailable(&error))),
         };
         let outcome = match begin(&mut connection, wait) {
-            Ok(transaction) => Ok(self.commit_batch(transaction, first)),
+            Ok(transaction) => Ok(self.commit_group(transaction, first)),
             Err(error) => {
                 tell(first.done, Err(self.write_failed(&error)));
                 Err(error)
@@ -214,30 +223,31 @@ impl WriterThread {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
                 self.connection = Some(connection);
             }
-            // A new connection is opened for the next batch.
+            // The state of the connection is unknown. The next group opens a new connection.
             Ok(None) | Err(_) => (),
         }
     }
 
-    /// Runs and commits a batch, and answers. Returns the number of operations, and `None` if the
+    /// Runs and commits a group, and answers. Returns the number of operations, and `None` if the
     /// commit failed.
-    fn commit_batch(&self, transaction: Transaction<'_>, first: Mutation) -> Option<usize> {
+    fn commit_group(&self, transaction: Transaction<'_>, first: Mutation) -> Option<usize> {
         let shortage =
             self.shortage(&transaction).unwrap_or_else(|error| Some(self.write_failed(&error)));
         let writing = Writing::new(&transaction);
         let mut operations = 0;
         let mut ran = Vec::new();
         let mut next = Some(first);
-        while let Some(Mutation { run, done, demand, .. }) = next {
-            operations += demand.operations;
+        while let Some(Mutation { run, done, size, .. }) = next {
+            operations += size.operations;
             let outcome = match shortage {
-                Some(error) if !demand.frees_space => Err(error),
+                Some(error) if !size.frees_space => Err(error),
                 _ => self.run_one(&writing, run),
             };
             ran.push((done, outcome));
-            next = if operations < BATCH { self.waiting.try_recv().ok() } else { None };
+            next = if operations < GROUP { self.waiting.try_recv().ok() } else { None };
         }
-        // If SQLite has ended the transaction, on a full disk for example, the commit reports it.
+        // SQLite ends the transaction by itself on a full disk, for example. A flush would then
+        // commit each of its statements. The commit below reports the end as an error.
         let flushed = if transaction.is_autocommit() { Ok(()) } else { writing.flush() };
         drop(writing);
         let committed = flushed.and_then(|()| database::commit(transaction));
@@ -281,6 +291,9 @@ impl WriterThread {
         Ok(connection)
     }
 
+    /// Prepares a new connection for writing. The WAL may be from a process that has ended at a
+    /// failed sync: see database/wal.rs. Commands read `keep_seconds`, which is an option of
+    /// `serve`.
     fn prepare(&self, connection: &mut Connection, wait: Duration) -> rusqlite::Result<()> {
         let keep = i64::try_from(self.limits.keep_changes.as_secs()).unwrap_or(i64::MAX);
         let transaction = begin(connection, wait)?;
@@ -290,12 +303,13 @@ impl WriterThread {
         database::commit(transaction)
     }
 
-    /// Runs one mutation in a savepoint. A mutation that rejects itself is `Ok` here: its own
-    /// outcome has the reason.
+    /// Runs one mutation in a savepoint. A mutation that rejects itself is `Ok` here, because
+    /// [`Mutation::new`] keeps the rejection.
     fn run_one(&self, writing: &Writing<'_>, run: Work) -> Result<(), StoreError> {
         let transaction = writing.connection();
         let failed = |error: rusqlite::Error| self.write_failed(&error);
-        // SQLite may have ended the transaction. A write would then commit by itself.
+        // An earlier mutation may have made SQLite end the transaction. A write outside of a
+        // transaction would commit by itself, before the response of the group is known.
         if transaction.is_autocommit() {
             return Err(StoreError::Unavailable);
         }

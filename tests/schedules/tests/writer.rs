@@ -12,7 +12,7 @@ use schedules::stand_ins::program::model::TenantId;
 use schedules::stand_ins::rusqlite;
 use schedules::store::error::{MutationError, StoreError};
 use schedules::store::records::Writing;
-use schedules::store::tenant::{Demand, Tenants};
+use schedules::store::tenant::{MutationSize, Tenants};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;
 use shuttle::thread;
@@ -22,7 +22,7 @@ const CLIENTS: u32 = 3;
 /// Of each client.
 const MUTATIONS: u32 = 4;
 
-const ONE: Demand = Demand { operations: 1, frees_space: false };
+const ONE: MutationSize = MutationSize { operations: 1, frees_space: false };
 
 /// The outcome of each mutation, by its record: whether it was committed.
 type Outcomes = Arc<Monitor<Vec<(u32, bool)>>>;
