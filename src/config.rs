@@ -25,7 +25,7 @@ pub const MIN_OPEN: usize = 16;
 /// quiet tenant finds a free worker beside 15 busy ones.
 const DEFAULT_WORKERS: usize = 32;
 
-/// What an operator can configure.
+/// The settings of the service.
 #[derive(Clone, Debug, Parser)]
 pub struct Config {
     // The directory of the registry and of the tenants' files: an option of every command.
@@ -40,8 +40,8 @@ pub struct Config {
         value_parser = socket_address
     )]
     pub listen: SocketAddr,
-    /// Worker threads, at least 4; one tenant uses a sixteenth of them [default: 4 for each core, at
-    /// least 32]
+    /// Worker threads, at least 4; one tenant uses a sixteenth of them [default: 4 for each core,
+    /// at least 32]
     #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N",
           default_value_t = default_workers(), hide_default_value = true,
           value_parser = number_from::<MIN_WORKERS, 1024>)]

@@ -1,9 +1,18 @@
 //! TenantDesk: a JSON REST API for customers, employees and hardware, one SQLite file per tenant.
 //!
-//! A request goes through the modules in one direction. [`edge`] reads it from the client and
-//! validates the HTTP message. [`http`] brings it to a worker. [`api`] makes the checks of contract
-//! section 5 in their order. [`model`] declares the fields of a record. [`store`] keeps records on
-//! disk. [`cli`] is the command line. No layer calls upward.
+//! A request goes through the modules in one direction. No layer calls upward.
+//!
+//! | module | task |
+//! |---|---|
+//! | [`edge`] | reads the request from the client and validates the HTTP message |
+//! | [`http`] | brings the request to a worker |
+//! | [`api`] | makes the checks of contract section 5 in their order |
+//! | [`model`] | declares the fields of a record |
+//! | [`store`] | keeps records on disk |
+//! | [`cli`] | is the command line |
+//!
+//! "Contract section 5" in a comment means this section in docs/api.md or docs/commands.md. The two
+//! pages together are the contract, and count their sections as one.
 //!
 //! Absent on purpose: async code outside the edge, an ORM, global state, caches of keys or records.
 //! docs/decisions.md says why.

@@ -124,7 +124,7 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
     metric
 }
 
-/// In bytes.
+/// The resident memory of the process in bytes.
 fn resident_memory() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -132,7 +132,7 @@ fn resident_memory() -> Option<u64> {
     kilobytes.checked_mul(1024)
 }
 
-/// Without the one that this function opens.
+/// The open descriptors of the process, without the descriptor that this function opens.
 fn open_descriptors() -> Option<u64> {
     let count = fs::read_dir("/proc/self/fd").ok()?.count();
     u64::try_from(count.saturating_sub(1)).ok()

@@ -1,4 +1,18 @@
-//! A client's socket, which records what the deadlines of its connection depend on.
+//! A client's socket, which records the progress of its connection for the deadlines.
+//!
+//! A timer for each of 10,000 connections would be set and reset with each read. So a socket only
+//! notes when a phase began and when a write blocked. Every 250 ms the acceptor asks all
+//! connections whether they are overdue, and aborts those (accept.rs). The limits stand in
+//! limits.rs and in [`ConnectionLimits`]. All of this runs in the edge's thread.
+//!
+//! The deadline of a write moves only after 64 KiB of progress. Example: a client asks for 1 MiB,
+//! and the send buffer is full at second 0. The deadline is second 10. If the client has read 64
+//! KiB by then, the next write that blocks gets 10 seconds more. If the client reads one byte a
+//! second, the connection is aborted at second 10. If each byte moved the deadline, the client
+//! could keep its response in memory for days.
+//!
+//! Unread responses of all clients also share a budget of memory. If the budget is used up,
+//! response.rs aborts the connection of the oldest response before its deadline.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -21,7 +35,9 @@ enum Phase {
     Idle,
     /// Part of a request head has been received.
     Head,
-    /// The head is complete. The body is being read, or the response is awaited or written.
+    /// The head is complete. The body is being read, or the response is awaited or written. The
+    /// body has a deadline of its own in service.rs. Only the write deadline counts here, because a
+    /// client may wait for a worker for long.
     Busy,
 }
 
@@ -40,11 +56,11 @@ struct Progress {
     phase: Phase,
     /// When the phase began.
     since: Instant,
-    /// The deadline for writing, from the first write that blocks.
+    /// The deadline for writing, set by the first write that blocks.
     write_deadline: Option<Instant>,
-    /// The bytes written since then.
+    /// The bytes written since that write.
     written: usize,
-    /// The peer has left, or has been left.
+    /// The peer has disconnected, or the connection is aborted. Nothing is sent any more.
     is_gone: bool,
 }
 
@@ -94,12 +110,12 @@ impl ConnectionState {
         self.progress.lock().phase == Phase::Head
     }
 
-    /// The head of a request is complete.
+    /// hyper has read the head of a request.
     pub(super) fn set_busy(&self) {
         self.progress.lock().phase = Phase::Busy;
     }
 
-    /// The response is complete, or the TLS handshake is.
+    /// hyper has the last bytes of the response, or the TLS handshake is complete.
     pub(super) fn set_idle(&self) {
         let mut progress = self.progress.lock();
         progress.phase = Phase::Idle;
@@ -126,6 +142,7 @@ impl ConnectionState {
         self.abort.cancelled().await;
     }
 
+    /// The socket has read bytes. If there are none, the peer has closed its writing side.
     fn read(&self, bytes: usize) {
         let mut progress = self.progress.lock();
         progress.is_gone |= bytes == 0;
@@ -135,18 +152,20 @@ impl ConnectionState {
         }
     }
 
+    /// The kernel has taken bytes. After [`WRITE_PROGRESS`] bytes, the deadline ends.
     fn written(&self, bytes: usize) {
         let mut progress = self.progress.lock();
         progress.written += bytes;
         if progress.written >= WRITE_PROGRESS {
             progress.write_deadline = None;
         }
-        // A peer that still reads a response is not idle.
+        // hyper has given away the whole response, but the peer still reads it. It is not idle.
         if progress.phase == Phase::Idle && progress.write_deadline.is_some() {
             progress.since = Instant::now();
         }
     }
 
+    /// The send buffer is full, because the peer does not read fast enough.
     fn write_blocks(&self) {
         let mut progress = self.progress.lock();
         if progress.write_deadline.is_none() {
@@ -155,6 +174,7 @@ impl ConnectionState {
         }
     }
 
+    /// Everything is written.
     fn flushed(&self) {
         self.progress.lock().write_deadline = None;
     }
@@ -216,7 +236,7 @@ impl AsyncWrite for ClientStream {
         true
     }
 
-    /// hyper flushes when it has written everything.
+    /// hyper flushes when it has written everything, so no write waits for the peer.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.state.flushed();
         Pin::new(&mut self.socket).poll_flush(cx)

@@ -27,7 +27,8 @@ fn name(reference: &Field) -> &'static str {
 }
 
 impl Resource {
-    /// What the resource's records can include. Each follows what it is reached through.
+    /// The records that a record of the resource can include. `customer` stands behind `employee`,
+    /// through which it is reached.
     pub fn inclusions(&self) -> &'static [Inclusion] {
         static BY_RESOURCE: LazyLock<[Vec<Inclusion>; ALL.len()]> =
             LazyLock::new(|| ALL.map(|resource| behind(resource, None)));

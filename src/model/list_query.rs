@@ -60,6 +60,6 @@ pub struct ListQuery {
     /// The position after which the page begins; `None` for the first page.
     pub after: Option<KeysetPosition>,
     pub total: bool,
-    /// What each record includes.
+    /// The referenced records that each record includes.
     pub include: Vec<&'static Inclusion>,
 }

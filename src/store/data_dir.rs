@@ -1,5 +1,12 @@
 //! The data directory: its paths, its owner, its locks, and the recovery of its WALs.
 //!
+//! | constructor | caller |
+//! |---|---|
+//! | [`DataDir::create`] | `serve`, `tenant create` and the restore of one tenant, before they open |
+//! | [`DataDir::open`] | every command except `serve` and the restore of everything |
+//! | [`DataDir::lock_to_serve`], then [`DataDir::open_to_serve`] | `serve` |
+//! | [`DataDir::open_empty`] | the restore of everything |
+//!
 //! Two directories are locked, with `flock`. The kernel releases the locks of a killed process.
 //!
 //! | directory | shared lock | exclusive lock |
@@ -12,7 +19,8 @@
 //! anything is written (database/wal.rs). Example:
 //!
 //! 1. The server runs and holds `data` shared. `import` starts and does not get `data` exclusively.
-//!    So the server has recovered the WALs already, and the import takes the shared lock and goes on.
+//!    So the server has recovered the WALs already, and the import takes the shared lock and goes
+//!    on.
 //! 2. The server is killed, and `import` still runs. A new server does not get `data` exclusively,
 //!    and waits for the import to end. Then it recovers the WALs and takes the shared lock.
 //!
@@ -46,7 +54,8 @@ pub(crate) static REGISTRY: Schema = Schema {
     // Version 4 is not released, so changes of the schema keep it.
     version: 4,
     steps: &[(3, include_str!("migrations/registry/3.sql"))],
-    // Version 4 has more actions of events. The copy is all that it needs.
+    // Version 4 allows more actions of events. SQLite cannot change a CHECK constraint, so the
+    // tables are copied. The copy needs no statements before it.
     last_copy: 4,
     retired: &[],
 };
@@ -60,7 +69,9 @@ pub(crate) static TENANT: Schema = Schema {
         (4, include_str!("migrations/tenant/4.sql")),
         (5, include_str!("migrations/tenant/5.sql")),
     ],
+    // Version 4 makes all tables anew. Version 5 only adds columns and indexes.
     last_copy: 4,
+    // Columns of earlier versions that no query needs any more.
     retired: &["last_word", "base"],
 };
 
@@ -97,7 +108,7 @@ pub(crate) fn tenant_file_ids(data_dir: &Path) -> Result<BTreeSet<TenantId>, Ope
 
 /// Whether there is the database, or a file that SQLite keeps beside one.
 pub(crate) fn has_files(database: &Database) -> bool {
-    // A name that cannot be looked up may be there.
+    // If a name cannot be looked up, the file may exist. So nothing is created in its place.
     database.files().any(|name| name.try_exists().unwrap_or(true))
 }
 
@@ -115,19 +126,21 @@ fn has_no_data(data_dir: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Fails if another user owns the registry. If there is no registry, a restore (`of_empty`) compares
-/// with the owner of the directory. Other commands accept the directory then, because a checkout in
-/// a container often belongs to somebody else.
+/// Fails if another user owns the registry. Example: root runs `tenantdesk tenant create` in a
+/// directory of the user `tenantdesk`. The service could not open the new tenant's file.
 ///
-/// If root has put a registry into a directory of the service, a command run by root would only add
-/// more files of root. So the message says how to give the files back.
-pub(crate) fn require_owner(data_dir: &Path, of_empty: bool) -> Result<(), OpenError> {
+/// If there is no registry yet, only a restore compares with the owner of the directory. Other
+/// commands accept the directory, because a checkout in a container often belongs to somebody else.
+///
+/// If root already owns the registry in the service's directory, another command by root does not
+/// help. So the message says how to give the files back to the service.
+pub(crate) fn require_owner(data_dir: &Path, is_restore: bool) -> Result<(), OpenError> {
     let registry = registry_database(data_dir);
-    // If the directory cannot be looked up, its opening says why.
+    // If the directory cannot be looked up, the caller cannot open it either, and reports why.
     let Ok(of_directory) = fs::metadata(data_dir).map(|found| found.uid()) else { return Ok(()) };
     let owner = match fs::symlink_metadata(registry.path()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !of_empty => return Ok(()),
-        // A directory that may not be searched has an owner, too.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_restore => return Ok(()),
+        // No registry, or a directory that this user may not search.
         Err(_) => of_directory,
         Ok(found) => found.uid(),
     };
@@ -169,9 +182,9 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Creates the directory and an empty registry, each if there is none. A directory that is
-    /// there keeps its mode. One process at a time creates a registry, and none beside a restore of
-    /// everything.
+    /// Creates the directory and an empty registry, each if there is none. An existing directory
+    /// keeps its mode. The lock keeps out a second process that creates a registry, and a restore
+    /// of everything.
     pub fn create(path: &Path) -> Result<(), OpenError> {
         require_owner(path, false)?;
         create_directories(path)?;
@@ -180,6 +193,7 @@ impl DataDir {
             return Ok(());
         }
         let _alone = lock_alone(path)?;
+        // Another process may have created the registry before this process got the lock.
         if has_files(&registry) {
             return Ok(());
         }
@@ -191,15 +205,16 @@ impl DataDir {
         registry.create()
     }
 
-    /// Opens an existing data directory.
+    /// Opens an existing data directory for a command. A server may run meanwhile.
     pub fn open(path: &Path) -> Result<DataDir, OpenError> {
         require_owner(path, false)?;
         registry_database(path).require_file()?;
         DataDir::lock_shared_and_recover(path, false)
     }
 
-    /// Opens the data directory for the server. Waits until no command uses it, recovers every WAL,
-    /// and migrates older files. A tenant that cannot be migrated is unavailable.
+    /// Opens the data directory for the server, which has called [`DataDir::lock_to_serve`]. Waits
+    /// until no command uses the directory, recovers every WAL, and migrates older files. A tenant
+    /// that cannot be migrated is unavailable.
     pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
         require_owner(path, false)?;
         let data_dir = DataDir::lock_shared_and_recover(path, true)?;
@@ -212,7 +227,7 @@ impl DataDir {
         Ok(data_dir)
     }
 
-    /// Takes the lock of the one server. Nothing is open yet.
+    /// Takes the lock of the one server. Opens no database. Fails if another server runs.
     pub fn lock_to_serve(path: &Path) -> Result<DataDir, OpenError> {
         let tenants = tenants_dir(path);
         let failed = |error| OpenError::unusable(&tenants, error);
@@ -226,8 +241,9 @@ impl DataDir {
         }
     }
 
-    /// Creates the directory without a registry, for a restore of everything, and keeps everybody
-    /// else out. Returns `None` if it is not empty.
+    /// Creates the directory without a registry, for a restore of everything. Holds both locks, so
+    /// that no server and no command uses the directory meanwhile. Returns `None` if the directory
+    /// is not empty.
     pub(crate) fn open_empty(path: &Path) -> Result<Option<DataDir>, OpenError> {
         let failed = |error| OpenError::unusable(path, error);
         if path.try_exists().map_err(failed)? && !has_no_data(path).map_err(failed)? {
@@ -244,6 +260,12 @@ impl DataDir {
         &self.path
     }
 
+    /// Takes the shared lock of `data`. If no other process uses the directory, recovers the WALs
+    /// first. Otherwise the other process has recovered the WALs, or does so now. A command then
+    /// waits for such a recovery alone, and a server (`must_recover`) for the end of the process.
+    ///
+    /// `flock` gives up the exclusive lock before it takes the shared lock. Another process may
+    /// then recover the WALs a second time, which changes nothing.
     fn lock_shared_and_recover(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
         let failed = |error| OpenError::unusable(path, error);
         let tenants = tenants_dir(path);
@@ -272,8 +294,8 @@ fn migrate(database: &Database) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Recovers the WALs that are not empty. If a tenant's WAL cannot be recovered, the first write to
-/// that tenant tries again, and is refused.
+/// Recovers the WALs that are not empty. If a tenant's WAL cannot be recovered, the other tenants
+/// are served. The first write to that tenant tries again. If this fails, too, the write gets 503.
 fn recover(data_dir: &Path) -> Result<(), OpenError> {
     database::recover(&registry_database(data_dir))?;
     for id in tenant_file_ids(data_dir)? {

@@ -1,11 +1,11 @@
-//! The import of a file in one transaction: all rows or none.
+//! The import of a file in one transaction: all rows or none (contract section 10, `import`).
 //!
 //! Each row is validated and stored before the next row is read, so memory does not grow with the
 //! file, and a pipe can be imported. The first error rolls back at once. The rest of the file is
 //! then only validated.
 //!
 //! Example: a file has 100,000 rows. Row 3 has a wrong date and row 90,000 a wrong e-mail address.
-//! Row 3 rolls back rows 1 and 2, and other writers of the tenant go on. RowImporter 4 to 100,000 are
+//! Row 3 rolls back rows 1 and 2, and other writers of the tenant go on. Rows 4 to 100,000 are
 //! validated, and the operator sees both errors in one run. If the transaction stayed open until
 //! row 100,000, other writers would get 503 after 5 seconds, for an import that fails anyway.
 
@@ -43,11 +43,11 @@ pub struct Imported {
     pub created: u64,
     pub changed: u64,
     pub unchanged: u64,
-    /// The changed records by field.
+    /// For each field, the number of records in which it changes.
     pub fields: Counts,
-    /// The records that lose leading zeros, by field or `custom.NAME`.
+    /// For each field or `custom.NAME`, the number of records that lose zeros: `007` becomes `7`.
     pub lost_zeros: Counts,
-    /// New records by the natural key that a record had before the import.
+    /// For each natural key, the number of new records whose value an older record has, too.
     pub repeated_keys: Counts,
 }
 
@@ -92,7 +92,8 @@ impl From<DatabaseError> for ImportError {
     }
 }
 
-/// The most columns of a file. There is an error for each that is unknown.
+/// The most columns of a CSV file. A file of another kind would have thousands of unknown columns,
+/// and each of them is an error.
 const MAX_COLUMNS: usize = 1_000;
 
 /// The size of the read buffer in bytes.
@@ -110,12 +111,13 @@ impl Import {
         if self.dry_run {
             return file.read(|reading| self.import_rows(source, reading, None, observer));
         }
-        let finds = matches!(self.mode, Mode::UpdateBy(_));
-        let transaction = file.begin_import(self.resource, finds, || observer.waiting())?;
+        let finds_records = matches!(self.mode, Mode::UpdateBy(_));
+        let transaction = file.begin_import(self.resource, finds_records, || observer.waiting())?;
         let writing = transaction.writing();
         let context = ChangeContext { at: now, actor: Actor::Command("import") };
         let writer = RowWriter { transaction: &transaction, writing: &writing, context };
         let imported = self.import_rows(source, &writing, Some(writer), observer)?;
+        // Before the commit, because the search tables belong to the same transaction.
         writing.flush()?;
         drop(writing);
         transaction.commit(now)?;
@@ -123,7 +125,7 @@ impl Import {
         Ok(imported)
     }
 
-    /// Reads the whole file, and stores its rows unless one is invalid.
+    /// Reads the whole file. Stores its rows until the first invalid row.
     fn import_rows(
         &self,
         source: impl Read,
@@ -138,25 +140,26 @@ impl Import {
         let source = BufReader::with_capacity(BUFFER, source);
         let validator = RowValidator::new(&columns, reading, self.mode);
         let is_compared = matches!(self.mode, Mode::Add) && reading.count(self.resource)? > 0;
+        // No record is new yet, so every id is below this one.
         let first_new = is_compared.then_some(RecordId(i64::MAX));
         let imported = Imported::default();
-        let (invalid, errors) = (0, 0);
+        let (invalid_rows, errors) = (0, 0);
         let mut rows =
-            RowImporter { validator, writer, observer, first_new, imported, invalid, errors };
+            RowImporter { validator, writer, observer, first_new, imported, invalid_rows, errors };
         match self.format {
             Format::Csv => rows.read_csv(source)?,
             Format::JsonLines => rows.read_json_lines(source)?,
         }
         match rows {
             RowImporter { errors: 0, imported, .. } => Ok(imported),
-            RowImporter { errors, invalid, .. } => {
-                Err(ImportError::InvalidRows { errors, rows: invalid })
+            RowImporter { errors, invalid_rows: rows, .. } => {
+                Err(ImportError::InvalidRows { errors, rows })
             }
         }
     }
 }
 
-/// Stores rows.
+/// Stores rows in the import's transaction.
 struct RowWriter<'a> {
     transaction: &'a ImportTransaction<'a>,
     writing: &'a Writing<'a>,
@@ -188,12 +191,11 @@ struct RowImporter<'a> {
     /// `None` in a dry run, and from the first error on.
     writer: Option<RowWriter<'a>>,
     observer: &'a mut dyn ImportObserver,
-    /// Records with smaller ids are older than the import. `None` if their natural keys are not
-    /// compared. In an empty table a search would take long, because it has no indexes then.
+    /// The id of the first new record: a smaller id is from before the import. `None` if natural
+    /// keys are not compared, in an empty table for example. Its indexes are made after the rows.
     first_new: Option<RecordId>,
     imported: Imported,
-    /// The number of rows with errors.
-    invalid: u64,
+    invalid_rows: u64,
     errors: u64,
 }
 
@@ -280,7 +282,7 @@ impl RowImporter<'_> {
         Ok(())
     }
 
-    /// Counts what a row does.
+    /// Counts the effect of a row for the summary that the operator sees.
     fn count_effect(&mut self, row: &ValidRow) -> Result<(), DatabaseError> {
         let RowValidator { columns: Columns { resource, .. }, reading, .. } = self.validator;
         let imported = &mut self.imported;
@@ -312,12 +314,13 @@ impl RowImporter<'_> {
         Ok(())
     }
 
-    /// Counts and reports the errors of a row or of the header. Nothing is stored from then on.
+    /// Counts and reports the errors of a row. The header counts as a row. Nothing is stored any
+    /// more.
     fn reject(&mut self, errors: Vec<RowError>) -> Result<(), ImportError> {
         if let Some(writer) = self.writer.take() {
             writer.transaction.abandon()?;
         }
-        self.invalid += 1;
+        self.invalid_rows += 1;
         for error in errors {
             self.errors += 1;
             self.observer.row_error(&error);
@@ -326,7 +329,7 @@ impl RowImporter<'_> {
     }
 }
 
-/// The name of the field, or the names of its custom fields, whose text loses leading zeros.
+/// The field's name if its text loses zeros, or `custom.NAME` of each custom field that does.
 fn names_losing_zeros(field: &Field, old: &Value, new: &Value) -> Vec<Cow<'static, str>> {
     match (old, new) {
         (Value::Text(old), Value::Text(new)) if loses_zeros(old, new) => vec![field.name.into()],
@@ -339,7 +342,7 @@ fn names_losing_zeros(field: &Field, old: &Value, new: &Value) -> Vec<Cow<'stati
     }
 }
 
-/// Returns whether a text loses zeros at its beginning, as in a spreadsheet that reads numbers.
+/// Whether a text loses zeros at its beginning. A spreadsheet turns `007` into the number 7.
 fn loses_zeros(old: &str, new: &str) -> bool {
     old.len() > new.len() && old.trim_start_matches('0') == new
 }

@@ -782,8 +782,8 @@ fn a_restore_that_fails_leaves_nothing() {
     assert!(!new.exists());
 }
 
-/// Four connections write and one reads during the restores. The reader sees only whole states, no
-/// id is used twice, and in the end the file has what the backup has and what was added since.
+/// Four connections write and one reads during the restores. The reader sees only whole states, and
+/// no id is used twice. In the end the file has the backup's records and the records added since.
 #[test]
 fn a_tenant_is_restored_under_load() {
     let fixture = Fixture::new();

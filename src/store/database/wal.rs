@@ -2,18 +2,23 @@
 //!
 //! After a failed sync nobody knows what the disk holds. Linux marks the pages as clean, although
 //! they may not be on the disk, and a second sync reports success. So the process ends at once, as
-//! PostgreSQL does (contract section 11). That is only half of the cure. Example:
+//! PostgreSQL does (contract section 11). The end alone does not save the data. Example:
 //!
-//! 1. The WAL has 100 frames on the disk. A commit writes frame 101, its sync fails, and the process
-//!    ends. The client gets no response.
+//! 1. The WAL has 100 frames on the disk. A commit writes frame 101, its sync fails, and the
+//!    process ends. The client gets no response.
 //! 2. The process starts again. It reads frame 101 from the page cache and takes it for committed.
 //! 3. A client commits frame 102. Its sync succeeds, because only the page of frame 102 is dirty.
 //! 4. The power fails. The disk has frames 1 to 100 and 102. SQLite ends the WAL at the gap, so the
 //!    acknowledged change in frame 102 is lost.
 //!
-//! So before step 3 each process makes the WAL durable ([`make_durable`]). It reads the bytes of the
-//! WAL and writes them again in place. That makes their pages dirty, and a sync then writes all of
-//! them or fails. At a start, `recover` also copies the WAL into the database.
+//! So before step 3 each process makes the WAL durable ([`make_durable`]). It reads the bytes of
+//! the WAL and writes them again in place. That makes their pages dirty, and a sync then writes all
+//! of them or fails. In the example, frame 101 is on the disk before frame 102 is written. A reader
+//! sees the same bytes all the time.
+//!
+//! When a server or the first command starts, [`recover`] makes each WAL durable and copies it into
+//! its database. Every function here runs in the thread that writes: a command's only thread, the
+//! tenant's writer thread, or the thread that starts the server.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -45,13 +50,15 @@ pub(super) fn end_if_not_synced(error: &rusqlite::Error) {
     }
 }
 
-/// The target of the last line of the log. `serve` writes a line with it at once.
+/// The tracing target of the log's last line. `serve` writes an event with this target to standard
+/// error at once: its other events wait in a buffer, which the end of the process would lose.
 pub(crate) const LAST_LINE: &str = "tenantdesk::end";
 
-/// How long the process waits until its last line is written.
+/// How long the process waits for its last line to be written.
 const REPORT_WAIT: Duration = Duration::from_secs(1);
 
-/// Ends the process: the disk refused to sync.
+/// Ends the process with exit code 1. Does not return to the writer, which would tell the client
+/// that nothing was changed.
 fn end_process(error: &dyn Display) -> ! {
     let message = format!(
         "the disk refused to sync ({error}), so what it holds is unknown; the process ends, and \
@@ -75,8 +82,8 @@ fn end_process(error: &dyn Display) -> ! {
 }
 
 impl Database {
-    /// Copies the WAL into the database while others read and write. With `truncate` the WAL is
-    /// empty afterwards, unless another connection uses it. Ends the process if the disk refuses to
+    /// Copies the WAL into the database while others read and write. With `truncate`, the WAL file
+    /// is also emptied, if no other connection uses it. Ends the process if the disk refuses to
     /// sync.
     pub(crate) fn checkpoint(
         &self,
@@ -94,8 +101,9 @@ impl Database {
 /// Makes a WAL durable that an earlier process has left, and copies it into the database. No other
 /// process may use the database.
 ///
-/// A WAL that cannot be made durable is an error: nothing may be committed behind it. If only the
-/// copy fails, the WAL stays, and the next open of the database reports why.
+/// If the WAL cannot be made durable, the result is an error, because nothing may be committed
+/// behind it. If only the copy fails, the WAL stays where it is and loses nothing. A damaged
+/// database is an example. The next open of the database reports the cause.
 pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
     if !rewrite_in_place(&database.companion("-wal")).map_err(|error| database.unusable(error))? {
         return Ok(());
@@ -123,8 +131,11 @@ pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
 }
 
 /// Writes a file's bytes again in place, and syncs them and the file's name. Returns whether the
-/// file has bytes. The program may open a WAL as a plain file, because SQLite has no lock on it. A
-/// symbolic link is not followed.
+/// file has bytes. A symbolic link is not followed.
+///
+/// The WAL is the only file of a database that may be opened like this. If a process closes any
+/// descriptor of a file, Linux drops all locks of the process on that file. SQLite locks the
+/// database and its `-shm` file, but not the WAL.
 fn rewrite_in_place(path: &Path) -> io::Result<bool> {
     files::refuse_link(path)?;
     let flags = OFlags::NOFOLLOW.bits().cast_signed();

@@ -1,18 +1,20 @@
 //! The change log: one entry for each change, which commits with it (contract section 12). The
-//! numbers of entries are also the versions of records (contract section 13).
+//! number of an entry, `seq` in SQL, is also the version that the change gives to its record
+//! (contract section 13).
 //!
 //! A cursor is a [`Position`]: the number of the last entry that the client has, and the lineage of
 //! the change log. The lineage is 16 random bytes. Example without a lineage: a client has read up
 //! to entry 120. The operator restores a backup that ends at entry 100, and others make 30 changes.
-//! The client asks for entries after 120, gets 121 to 130, and never learns of the restore or of the
-//! new entries 101 to 120. So a restore renews the lineage, and the client's cursor gets 410.
+//! The client asks for entries after 120, gets 121 to 130, and never learns of the restore or of
+//! the new entries 101 to 120. So a restore renews the lineage, and the client's cursor gets 410.
 //!
-//! A restore also raises the numbers at random by up to 2^40. Otherwise two states of a record could
-//! have the same version, here 110, and an `If-Match` would accept the wrong state.
+//! A restore also raises the numbers at random by up to 2^40. Otherwise the restored file would use
+//! the number 110 again. An `If-Match` with the lost version 110 of a record would then accept the
+//! record's new version 110.
 //!
 //! Old entries are removed. `changes_removed` keeps the number of the last removed entry of each
-//! resource. Example: entries up to 50 are removed, and entry 50 was of a customer. A cursor at 45
-//! has missed it, and gets 410 if its key may read customers.
+//! resource. Example: entries up to 50 are removed, and entry 50 was of a customer. A client with a
+//! cursor at 45 has missed entry 50. The client gets 410 if its key may read customers.
 //!
 //! A page is read along an index from the position on, for each resource on its own. So its cost
 //! depends neither on the length of the change log nor on entries of other resources.
@@ -65,7 +67,8 @@ pub(super) struct Entry {
 }
 
 impl Writing<'_> {
-    /// The number of the next entry. The entry must be written in the same transaction.
+    /// Takes the number of the next entry, and counts the entry. The caller must write the entry
+    /// with [`Writing::log`] in the same savepoint.
     pub(super) fn next_version(&self) -> rusqlite::Result<Version> {
         let sql = "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1
                    RETURNING last_seq";
@@ -103,8 +106,8 @@ impl Writing<'_> {
     }
 }
 
-/// Removes the entries that are too many or from before `now` less `keep`, at most `count` of them.
-/// Returns how many were removed. Runs inside a transaction.
+/// Removes the entries beyond [`MAX_ENTRIES`], and the entries that are older than `keep`: the
+/// oldest first, and at most `count`. Returns how many were removed. Runs inside a transaction.
 pub(crate) fn remove_old_entries(
     connection: &Connection,
     now: Timestamp,
@@ -130,14 +133,15 @@ pub(crate) fn remove_old_entries(
         .execute([last])?;
     let sql = "DELETE FROM changes WHERE seq <= ?";
     let removed = connection.prepare_cached(sql)?.execute([last])?;
+    // SQLite's `changes()` is the number of rows that the DELETE has removed.
     let sql = "UPDATE changes_state SET entries = entries - changes()";
     connection.prepare_cached(sql)?.execute([])?;
     Ok(removed)
 }
 
-/// Begins a new lineage of the change log in the main database, with numbers that neither it nor
-/// the attached database `other` has used. Another restore of the same backup goes on elsewhere,
-/// at random.
+/// Begins a new lineage of the change log in the main database. Its numbers begin above all numbers
+/// of this change log and of the attached database `other`. The distance is random, so that two
+/// restores of one backup use different numbers.
 pub(crate) fn renew_lineage(connection: &Connection, other: Option<&str>) -> rusqlite::Result<()> {
     let used = other.map_or_else(
         || "last_seq".to_owned(),
@@ -154,9 +158,9 @@ pub(crate) fn renew_lineage(connection: &Connection, other: Option<&str>) -> rus
 pub struct ChangesQuery {
     /// The resources whose entries the reader may see.
     pub readable: Vec<&'static Resource>,
-    /// One of them alone.
+    /// If set, only the entries of this resource.
     pub resource: Option<&'static Resource>,
-    /// With a resource: the entries of this record alone.
+    /// If set, only the entries of this record of `resource`.
     pub record: Option<RecordId>,
     pub start: Start,
     /// The most entries of the page.
@@ -170,9 +174,9 @@ pub struct ChangesQuery {
 pub enum Start {
     /// At the oldest entry.
     Oldest,
-    /// At the newest entry, backwards. The position of the next page has no meaning.
+    /// At the newest entry, backwards. [`ChangesPage::next`] has no meaning then.
     Newest,
-    /// Behind the newest entry: the page is empty.
+    /// Behind the newest entry: the page is empty, and a client begins to follow the changes here.
     Now,
     After(Position),
 }
@@ -217,8 +221,8 @@ impl Reading<'_> {
         let resources: Vec<_> = query.readable.iter().copied().filter(is_wanted).collect();
         let after = match query.start {
             Start::Oldest | Start::Newest | Start::Now => None,
-            Start::After(Position { lineage: of, seq }) => {
-                let is_known = of == lineage && seq <= last;
+            Start::After(Position { lineage: cursor_lineage, seq }) => {
+                let is_known = cursor_lineage == lineage && seq <= last;
                 if !is_known || has_missed(self.connection, &resources, seq, query.oldest)? {
                     return Ok(None);
                 }
@@ -243,7 +247,7 @@ impl Reading<'_> {
         Ok(Some(ChangesPage { json: json.take(), next: Position { lineage, seq }, more }))
     }
 
-    /// The time from which on entries are shown. The server stores how long it keeps them.
+    /// The time from which on a command shows entries. The server has stored its `--keep-changes`.
     pub fn changes_shown_since(&self, now: Timestamp) -> Result<Timestamp, DatabaseError> {
         let sql = "SELECT keep_seconds FROM changes_state";
         let keep: i64 = self.connection.query_row(sql, [], |row| row.get(0))?;
@@ -279,8 +283,8 @@ impl Reading<'_> {
     }
 }
 
-/// Whether an entry behind `seq` was removed or is too old to be shown. Entries are in the order of
-/// their times, so the first one tells.
+/// Whether an entry behind `seq` was removed or is too old to be shown. Later entries have later
+/// times, so only the first entry behind `seq` is looked at.
 fn has_missed(
     connection: &Connection,
     resources: &[&'static Resource],
@@ -300,8 +304,8 @@ fn has_missed(
     Ok(false)
 }
 
-/// The number of the last entry that the reader may see or might have seen. It tells nothing of
-/// other resources.
+/// The number of the last entry, removed or not, of the resources that the reader may see. The
+/// log's last number would tell the reader that records of other resources have changed.
 fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Result<Version> {
     let mut last = connection.prepare_cached(
         "SELECT max(coalesce((SELECT max(seq) FROM changes WHERE resource = ?1), 0),
@@ -312,8 +316,8 @@ fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Res
     Ok(Version(numbers.into_iter().max().unwrap_or(0)))
 }
 
-/// The statement for a page of entries behind a number, and one entry beyond the page. Each
-/// resource is read along its own index.
+/// The statement for a page of entries behind the number `after`, with one entry more, which tells
+/// whether further pages follow. Each resource is read along its own index.
 pub(super) fn select(
     query: &ChangesQuery,
     resources: &[&'static Resource],

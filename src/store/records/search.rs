@@ -92,8 +92,8 @@ impl Writing<'_> {
         self.search.borrow_mut().truncate(count);
     }
 
-    /// Brings the search tables up to date where much is pending: an import changes more than
-    /// memory holds.
+    /// Brings the search tables up to date if much is pending. An import has more pending changes
+    /// than memory holds.
     pub fn flush_if_large(&self) -> Result<(), DatabaseError> {
         if self.pending_bytes.get() >= MAX_PENDING { self.flush() } else { Ok(()) }
     }
