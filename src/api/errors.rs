@@ -76,15 +76,16 @@ pub fn has_dependents(
     counts: &[(&Resource, i64)],
 ) -> ApiError {
     let kind = |(of, count): &(&Resource, i64)| match count {
-        1 if of.name == of.plural => format!("1 {} record refers", of.name),
-        1 => format!("1 {} refers", of.name),
-        _ if of.name == of.plural => format!("{count} {} records refer", of.name),
-        _ => format!("{count} {} refer", of.plural),
+        1 if of.name == of.plural => format!("1 {} record", of.name),
+        1 => format!("1 {}", of.name),
+        _ if of.name == of.plural => format!("{count} {} records", of.name),
+        _ => format!("{count} {}", of.plural),
     };
     let kinds: Vec<String> = counts.iter().map(kind).collect();
+    let verb = if matches!(counts, [(_, 1)]) { "refers" } else { "refer" };
     let message = format!(
-        "{} to this {}. Delete or reassign the records that refer to it first.",
-        kinds.join(", and "),
+        "{} {verb} to this {}. Delete or reassign the records that refer to it first.",
+        kinds.join(" and "),
         resource.name
     );
     ApiError::new(ErrorCode::HasDependents, message).member("details", details)

@@ -114,20 +114,29 @@ pub(super) fn check(
 ///
 /// `unsupported_media_type`, `payload_too_large` or `invalid_json`, in this order.
 pub(super) fn json_object(request: &Request) -> Result<(&[u8], JsonObject), ApiError> {
-    let mut values = request.headers("content-type");
-    let sent = values.next().unwrap_or_default();
-    let media_type = sent.split(';').next().unwrap_or_default().trim();
-    let is_plain = values.next().is_none() && request.header("content-encoding").is_none();
-    if !media_type.eq_ignore_ascii_case("application/json") || !is_plain {
-        let message = format!(
-            "The header \"Content-Type\" was {:?}. Send \"application/json\" in it, once, and no \
-             \"Content-Encoding\".",
-            shorten(sent)
-        );
-        return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
+    if let Some(fault) = media_type_fault(request) {
+        return Err(ApiError::new(ErrorCode::UnsupportedMediaType, fault));
     }
     let Body::Whole(body) = &request.body else {
         return Err(ErrorCode::PayloadTooLarge.into());
     };
     Ok((body, parse_object(body).map_err(|error| errors::invalid_json(&error.to_string()))?))
+}
+
+/// Why the headers do not say that the body is plain JSON.
+fn media_type_fault(request: &Request) -> Option<String> {
+    let mut values = request.headers("content-type");
+    let Some(sent) = values.next() else {
+        return Some("\"Content-Type\" is missing. Send \"application/json\".".to_owned());
+    };
+    if values.next().is_some() {
+        return Some("\"Content-Type\" was given more than once. Send it once.".to_owned());
+    }
+    let media_type = sent.split(';').next().unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
+        let sent = shorten(sent);
+        return Some(format!("\"Content-Type\" was {sent:?}. Send \"application/json\"."));
+    }
+    let encoding = shorten(request.header("content-encoding")?);
+    Some(format!("\"Content-Encoding\" was {encoding:?}. Send the body without it."))
 }

@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     /// Only the record with this id
     #[arg(long, requires = "resource", value_parser = positive::<NonZeroI64>)]
     id: Option<NonZeroI64>,
-    /// How many of the newest entries to print
+    /// The number of newest entries to print
     #[arg(long, default_value = "50", value_name = "N", value_parser = positive::<NonZeroUsize>)]
     last: NonZeroUsize,
 }

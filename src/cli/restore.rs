@@ -13,7 +13,7 @@ use crate::words::count;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// A backup, or a directory of backups; then the newest suitable backup is used
+    /// A backup, or a directory of backups, whose newest suitable backup is used
     dir: PathBuf,
     /// Only this tenant; the server may run
     tenant: Option<String>,

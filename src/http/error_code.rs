@@ -82,7 +82,7 @@ error_codes! {
         "Send the header with every request.";
     MalformedApiKey = ("malformed_api_key", 401, [Key]):
         "The token does not start with `tdk_` or is shorter than 40 characters.",
-        "Send the complete key, as it was shown when it was made.";
+        "Send the complete key, as TenantDesk showed it once.";
     InvalidApiKey = ("invalid_api_key", 401, [Key]):
         "No key like this exists. It was mistyped or has been deleted.",
         "Check the key. A deleted key cannot come back; make a new one in the panel.";
