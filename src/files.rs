@@ -48,8 +48,8 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// Fails if there is a symbolic link at `path`. The caller opens `path` next, and so finds any other
-/// fault.
+/// Fails if there is a symbolic link at `path`. The caller opens `path` next, and so finds any
+/// other fault.
 pub(crate) fn refuse_link(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => Err(io::Error::other(

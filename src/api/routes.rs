@@ -30,8 +30,8 @@ pub struct Operation {
     pub needs: Option<Access>,
     pub action: Action,
     /// The `operationId` of the OpenAPI document, and the anchor on the documentation page. In the
-    /// texts, `{resource}`, `{Resource}`, `{resources}` and `{Resources}` stand for the names of the
-    /// resource.
+    /// texts, `{resource}`, `{Resource}`, `{resources}` and `{Resources}` stand for the names of
+    /// the resource.
     pub id: &'static str,
     pub title: &'static str,
     /// Sentences with code between back quotes.

@@ -19,8 +19,8 @@ pub(super) enum Handling {
 }
 
 impl Handling {
-    /// The first preference `handling` in the headers `Prefer` counts (RFC 7240 section 2). Only POST
-    /// and PUT have members to check.
+    /// The first preference `handling` in the headers `Prefer` counts (RFC 7240 section 2). Only
+    /// POST and PUT have members to check.
     pub(super) fn of(request: &Request) -> Handling {
         let preferences = request.headers("prefer").flat_map(split_outside_quotes);
         let mut handlings = preferences.filter_map(|preference| {
@@ -41,7 +41,8 @@ impl Handling {
     }
 }
 
-/// Splits a list at its commas. A comma in a quoted text separates nothing (RFC 9110 section 5.6.4).
+/// Splits a list at its commas. A comma in a quoted text separates nothing (RFC 9110 section
+/// 5.6.4).
 fn split_outside_quotes(list: &str) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     list.split(move |c| {

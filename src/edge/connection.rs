@@ -79,8 +79,8 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 /// hyper with the limits of a connection. hyper has one timer for idle connections and for slow
-/// heads, so [`ConnectionState::is_overdue`] has the deadlines. If a client closes its writing side,
-/// hyper treats the client as disconnected.
+/// heads, so [`ConnectionState::is_overdue`] has the deadlines. If a client closes its writing
+/// side, hyper treats the client as disconnected.
 fn parser(keep_alive: bool) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.half_close(false)

@@ -1,4 +1,5 @@
-//! A client's socket, which records the progress of its connection for the deadlines.
+//! A client's socket, which records the progress of its connection for the deadlines (contract
+//! section 6).
 //!
 //! A timer for each of 10,000 connections would be set and reset with each read. So a socket only
 //! notes when a phase began and when a write blocked. Every 250 ms the acceptor asks all

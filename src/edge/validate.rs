@@ -1,8 +1,8 @@
 //! The checks on a request head that hyper does not make.
 //!
-//! hyper itself rejects a malformed head and versions other than 1.0 and 1.1, with a bare status. It
-//! also rejects lengths that differ or are not numbers, and transfer encodings that do not end in
-//! `chunked`. It drops a length next to `chunked` and the fragment of a target, and takes a line
+//! hyper itself rejects a malformed head and versions other than 1.0 and 1.1, with a bare status.
+//! It also rejects lengths that differ or are not numbers, and transfer encodings that do not end
+//! in `chunked`. It drops a length next to `chunked` and the fragment of a target, and takes a line
 //! that ends with LF alone.
 
 use hyper::Uri;

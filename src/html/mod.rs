@@ -15,8 +15,8 @@ pub const BASE_STYLE: &str = include_str!("base.css");
 /// The media type of every page.
 pub const HTML: &str = "text/html; charset=utf-8";
 
-/// The `Content-Security-Policy` of a page with [`BASE_STYLE`], one style and one script, given as the
-/// exact text between their tags. It permits forms that are sent to this host.
+/// The `Content-Security-Policy` of a page with [`BASE_STYLE`], one style and one script, given as
+/// the exact text between their tags. It permits forms that are sent to this host.
 pub fn policy(style: &str, script: &str) -> String {
     let hash = |text: &str| {
         format!("'sha256-{}'", Base64::encode_string(&Sha256::digest(text.as_bytes())))

@@ -28,7 +28,8 @@ pub enum Lane {
     Passwords,
 }
 
-/// The most waiting jobs of all lanes together.
+/// The most waiting jobs of all lanes together. If there are more, one of them gets 503
+/// `overloaded` (contract section 6).
 pub const MAX_WAITING: usize = 1024;
 
 /// The most waiting forms that hash a password. Ten hashes take 0.2 s, one after another.

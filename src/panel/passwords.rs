@@ -36,8 +36,8 @@ struct Failure {
     at: Duration,
 }
 
-/// Failures are counted by this hash. At a sign-in, it is the hash of the name as the user typed it.
-/// At a change of the password, it is the hash of the session.
+/// Failures are counted by this hash. At a sign-in, it is the hash of the name as the user typed
+/// it. At a change of the password, it is the hash of the session.
 pub(super) type Subject = [u8; 32];
 
 impl Passwords {

@@ -1,7 +1,7 @@
 //! Sessions, their cookies, and the tokens against cross-site request forgery.
 //!
-//! Over HTTPS the names of the cookies begin with `__Host-`. Browsers accept such a cookie from this
-//! host only, so another host of the domain cannot set it (RFC 6265bis section 4.1.3.2).
+//! Over HTTPS the names of the cookies begin with `__Host-`. Browsers accept such a cookie from
+//! this host only, so another host of the domain cannot set it (RFC 6265bis section 4.1.3.2).
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest as _, Sha256};

@@ -1,8 +1,9 @@
-//! The data directory: its paths, its owner, its locks, and the recovery of its WALs.
+//! The data directory: its paths, its owner, its locks, and the recovery of its WALs (contract
+//! section 11).
 //!
 //! | constructor | caller |
 //! |---|---|
-//! | [`DataDir::create`] | `serve`, `tenant create` and the restore of one tenant, before they open |
+//! | [`DataDir::create`] | `serve`, `tenant create` and the restore of one tenant, first of all |
 //! | [`DataDir::open`] | every command except `serve` and the restore of everything |
 //! | [`DataDir::lock_to_serve`], then [`DataDir::open_to_serve`] | `serve` |
 //! | [`DataDir::open_empty`] | the restore of everything |

@@ -173,8 +173,8 @@ pub(super) fn described(parameter: &Parameter) -> Value {
     document
 }
 
-/// Adds the headers `others` to a response. If the request counts against the limit, adds [`COUNTED`].
-/// The introduction describes the headers of every response.
+/// Adds the headers `others` to a response. If the request counts against the limit, adds
+/// [`COUNTED`]. The introduction describes the headers of every response.
 fn with_headers(mut response: Value, counted: bool, others: &[&str]) -> Value {
     let counted = if counted { COUNTED.as_slice() } else { &[] };
     for name in counted.iter().chain(others) {

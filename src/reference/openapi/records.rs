@@ -107,7 +107,8 @@ fn update(resource: &'static Resource) -> Value {
     let about = "The fields to change, at least one. The others keep their values.";
     let property = |field: &Field| (field.name.to_owned(), property(resource, field));
     let mut properties: Map<_, _> = resource.fields.iter().map(property).collect();
-    // An empty value removes a custom field, null removes all of them, and removed ones do not count.
+    // An empty value removes a custom field, null removes all of them, and removed ones do not
+    // count.
     let custom = &mut properties[CUSTOM.name];
     custom["type"] = json!(["object", "null"]);
     custom["additionalProperties"] =

@@ -78,9 +78,9 @@ fn refused(path: &Path, cause: &str) -> ArchiveError {
 }
 
 /// The directory in which a backup or a restore prepares its files. It has the layout of a data
-/// directory, and lies on the same disk as the target, so that a rename puts the files in place. Only
-/// one process uses it. It is removed when this is dropped. If the process is killed, the next one
-/// empties the directory.
+/// directory, and lies on the same disk as the target, so that a rename puts the files in place.
+/// Only one process uses it. It is removed when this is dropped. If the process is killed, the next
+/// one empties the directory.
 struct Staging {
     path: PathBuf,
     _lock: File,

@@ -61,8 +61,8 @@ pub struct Restored {
     pub tenants: Vec<RestoredTenant>,
     /// For a restore of everything: the tenants that the backup lacks.
     pub left_out: Vec<LeftOutTenant>,
-    /// For a restore of everything: the number of keys that are active. A key that was revoked after
-    /// the backup is active again.
+    /// For a restore of everything: the number of keys that are active. A key that was revoked
+    /// after the backup is active again.
     pub active_keys: Option<i64>,
     /// Advice to the operator if a replicator reads a file that was replaced.
     pub replicator_advice: Option<&'static str>,

@@ -5,10 +5,10 @@
 //!
 //! - A step that only adds columns and indexes leaves the rows in place. Example: version 5 of a
 //!   tenant adds `employee_number`. A tenant with 300,000 records takes less than 2 seconds.
-//! - An older file is copied: the tables get other names, new tables are created, and each column is
-//!   copied by its name. Example: version 3 has `changes.former`. A statement renames the column to
-//!   `before`, and the copy then finds `before` in both tables. It takes half a minute for 300,000
-//!   records, so new steps should add.
+//! - An older file is copied: the tables get other names, new tables are created, and each column
+//!   is copied by its name. Example: version 3 has `changes.former`. A statement renames the column
+//!   to `before`, and the copy then finds `before` in both tables. It takes half a minute for
+//!   300,000 records, so new steps should add.
 //!
 //! Both kinds refuse a file that somebody else has changed, because rows would be lost or the file
 //! would differ from a new one. Example: an operator has added the column `cost_center`. A copy

@@ -107,7 +107,8 @@ pub(super) enum AccessPath {
 }
 
 /// How to find the rows of a page. SQLite plans without knowing how many records pass a filter, so
-/// they are counted, up to [`MAX_SORTED`], except where the filter's index has the order of the list.
+/// they are counted, up to [`MAX_SORTED`], except where the filter's index has the order of the
+/// list.
 pub(super) fn access(
     connection: &Connection,
     list: &ListQuery,

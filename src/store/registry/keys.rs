@@ -222,8 +222,8 @@ impl Administration<'_> {
         })
     }
 
-    /// Changes the name, the end and the limit of an active key. Each that differs then is an event.
-    /// Returns the key and the actions of the events.
+    /// Changes the name, the end and the limit of an active key. Each that differs then is an
+    /// event. Returns the key and the actions of the events.
     pub fn change_key(
         &self,
         id: KeyId,
