@@ -23,7 +23,7 @@ fn errors_section() -> Vec<String> {
     section.take_while(|line| !line.starts_with("## ")).map(str::to_owned).collect()
 }
 
-/// What stands in backticks in `text`.
+/// Returns each text in backticks in `text`.
 fn code_spans(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
@@ -80,8 +80,8 @@ const DOCUMENTS: [&str; 19] = [
     "tests/fixtures/README.md",
 ];
 
-/// The paths in `text`: what begins with `src/`, and what contains a slash and ends like a source
-/// file or document.
+/// Returns the paths in `text`. A word is a path if it begins with `src/`, or if it contains a
+/// slash and ends like a source file or document.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c)));
     let is_source = |word: &str| [".rs", ".md", "schema.sql"].iter().any(|end| word.ends_with(end));

@@ -78,8 +78,8 @@ function Get-DeskRecord {
 
 <#
 .SYNOPSIS
-Creates a record with these Fields, and returns it. With UpdateBy, changes the record that has the
-same value in that field, if there is one.
+Creates a record with these Fields, and returns it. UpdateBy names a field. If a record has the same
+value in that field, the request changes that record instead.
 #>
 function New-DeskRecord {
     param(
@@ -96,8 +96,8 @@ function New-DeskRecord {
 
 <#
 .SYNOPSIS
-Changes these Fields of a record, and returns it. With IfMatch, the ETag of a record, an error 412
-precondition_failed if it was changed since.
+Changes these Fields of a record, and returns the record. IfMatch is the ETag of a record. If the
+record was changed since, the error is 412 precondition_failed.
 #>
 function Set-DeskRecord {
     param(
@@ -130,9 +130,9 @@ function Remove-DeskRecord {
 .SYNOPSIS
 Any request: `Invoke-Desk $desk POST /batch.php -Body @{ operations = @(...) }`.
 .DESCRIPTION
-An answer that is an error is thrown. The TargetObject of the error has Status, Code, Message,
-Fields (what is wrong with which field), Operation (the number of the operation of a batch that
-failed) and RequestId.
+An answer that is an error is thrown. The TargetObject of the error has Status, Code, Message and
+RequestId. With validation_failed, Fields has the error of each field. If an operation of a batch
+failed, Operation is its number.
 #>
 function Invoke-Desk {
     param(

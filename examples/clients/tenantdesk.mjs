@@ -17,8 +17,8 @@
 import { randomUUID } from "node:crypto";
 
 /**
- * An answer that is an error. `fields` says what is wrong with which field, where that is the error; `operation` is the number
- * of the operation of a batch that failed.
+ * An answer that is an error. With `validation_failed`, `fields` has the error of each field. If an operation of a batch
+ * failed, `operation` is its number.
  */
 export class DeskError extends Error {
   constructor(status, code, message, fields = {}, requestId = null, operation = null) {
@@ -39,7 +39,7 @@ export class Desk {
     return this.#call("POST", resource, {}, fields);
   }
 
-  /** Creates the record, or changes the one that has the same value in the field `by`, in one request. */
+  /** Creates a record, or changes the record with the same value in the field `by`. Sends one request. */
   createOrUpdate(resource, by, fields) {
     return this.#call("POST", resource, { update_by: by }, fields);
   }

@@ -42,7 +42,7 @@ class Desk:
         return self._call("POST", resource, body=fields)
 
     def create_or_update(self, resource, by, **fields):
-        """Creates the record, or changes the one that has the same value in the field `by`, in one request."""
+        """Creates a record, or changes the record with the same value in the field `by`. Sends one request."""
         return self._call("POST", resource, {"update_by": by}, fields)
 
     def get(self, resource, id):

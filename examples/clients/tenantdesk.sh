@@ -8,8 +8,8 @@
 #     desk_change "/customers.php?id=$id" '{notes: "\(.notes // "")Called."}'
 
 # desk METHOD PATH [BODY [IF_MATCH]]: prints the response's body. If the response is an error, prints its message on standard
-# error and fails (with 12 if the entity tag IF_MATCH is not that of the record). Every change has an idempotency key, so that
-# curl can repeat the request: it takes effect once.
+# error and fails with 1. If the record has another entity tag than IF_MATCH, fails with 12. Every change has an idempotency key.
+# So curl can repeat the request, and the change takes effect once.
 desk() (
   answer=$(_desk "$@") || exit 1
   _desk_body "$answer"
@@ -29,7 +29,7 @@ header = "Authorization: Bearer $TENANTDESK_KEY"
 END
 )
 
-# Prints the body of what _desk printed, or fails with its message.
+# Gets the output of _desk. Prints the body, or fails with its message.
 _desk_body() (
   last=${1##*
 }

@@ -1,5 +1,6 @@
-//! A tenant whose file is missing, damaged, read-only, locked or on a full disk: that tenant is
-//! unavailable, every other one is served as before, and service resumes by itself.
+//! A tenant's file is missing, damaged, read-only, locked or on a full disk. Only this tenant is
+//! unavailable. The server serves all other tenants as before. When the fault is over, the server
+//! serves this tenant again without a restart.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

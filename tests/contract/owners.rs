@@ -1,4 +1,4 @@
-//! Contract section 10: a command runs as the owner of the data directory, and never follows a
+//! Contract section 10: a command runs as the owner of the data directory. It never follows a
 //! symbolic link inside a data directory or a directory of backups.
 
 use std::fs::{self, Permissions};

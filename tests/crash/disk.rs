@@ -1,9 +1,12 @@
 //! The model of a disk: what a power loss can leave of the changes that were recorded.
 //!
-//! The model is strict. A write is durable once its file was synced after it. A name, that is a
-//! new, renamed or removed file or directory, is durable once its directory was synced; the sync of
-//! a file does not make its name durable. A rename is atomic, and durable with the sync of the
-//! directory that gets the name. Each sector that is not durable may be on the disk or not.
+//! The model is strict:
+//!
+//! - A write is durable if its file was synced after the write.
+//! - A *name* is a new, renamed or removed file or directory. It is durable if its directory was
+//!   synced. The sync of a file does not make its name durable.
+//! - A rename is atomic. It is durable with the sync of the directory that gets the name.
+//! - Each sector that is not durable may be on the disk or not.
 //!
 //! After a failed sync, its pages may be on the disk or not. A later sync does not change that,
 //! because the system takes the pages for clean. A page is certain again when it was written once
@@ -246,8 +249,8 @@ impl Disk {
         image
     }
 
-    /// The names that are durable and some of the others: in one half of the cases the first ones,
-    /// as a file system with a journal keeps them, else any.
+    /// Returns the durable names and some of the other names. In half of the cases, these are the
+    /// first ones, because a file system with a journal keeps the order. Otherwise they are any.
     fn some_names(&self, random: &mut Random) -> Vec<BTreeMap<String, Node>> {
         let mut directories = self.directories.clone();
         let (in_order, kept) = (random.below(2) == 0, random.below(self.names.len() + 1));

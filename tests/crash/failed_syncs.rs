@@ -278,8 +278,8 @@ pub(crate) fn by_commands_beside_a_server() -> Run {
     run
 }
 
-/// The syncs of a log by a command alone. The first makes the remaining log durable, the second
-/// copies the log into the file, the third begins the log again, the last is the commit.
+/// The syncs of a log by a command without a server. The first makes the remaining log durable. The
+/// second copies the log into the file. The third begins the log again. The last is the commit.
 const SYNCS: std::ops::RangeInclusive<u64> = 1..=4;
 
 /// Commands without a server. The next command makes their logs durable.

@@ -6,8 +6,8 @@ use crate::support::{ALL, Api, Setup, Tenant, TestServer, until};
 
 pub(crate) const RECORDS: &str = "/customers.php";
 
-/// Descriptors of extra connections that may stay open: of two tenants, each with three reading
-/// connections beyond the first, each with a database and a write-ahead log.
+/// Descriptors of extra connections that may stay open. Each of two tenants has three reading
+/// connections beyond the first. Each connection has a database and a write-ahead log open.
 const EXTRA_DESCRIPTORS: usize = 2 * 3 * 2;
 
 /// Memory that page caches and the allocator may keep, in KiB.

@@ -30,7 +30,7 @@ fn the_log_has_the_address_that_the_last_stranger_had() {
     };
     is("", "127.0.0.1");
     is("X-Forwarded-For: 198.51.100.4\r\n", "198.51.100.4");
-    // The proxies append to what the client sent.
+    // The proxies append an address to the header that the client sent.
     is("X-Forwarded-For: 203.0.113.7, 198.51.100.4, 192.0.2.8\r\n", "198.51.100.4");
     is(
         "X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-For: 198.51.100.4, 2001:db8::1\r\n",

@@ -1,8 +1,9 @@
-//! Contract sections 3, 8, 11, 12, 13 and 15 as one promise: concurrent clients see a result that
-//! they could have seen one after the other. Clients record their requests and answers. [`checker`]
-//! looks for an order of it that [`model`] allows.
+//! Contract sections 3, 8, 11, 12, 13 and 15 as one promise. Concurrent clients get responses that
+//! they could also get one after the other. Clients record their requests and responses.
+//! [`checker`] looks for an order of the requests that [`model`] allows.
 //!
-//! `HISTORIES=1000` records so many; `HISTORY_SEED` has the clients ask the same again.
+//! `HISTORIES=1000` records 1,000 histories. With `HISTORY_SEED`, the clients repeat the requests
+//! of an earlier run.
 
 #![expect(
     clippy::expect_used,

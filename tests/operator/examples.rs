@@ -208,8 +208,8 @@ printf '%s active, %s renamed, %s, %s\n' "$active" "$renamed" "$gone" "$wrong"
     run_client(&SHELL, script, check_client);
 }
 
-/// Every client does this: follows three changes from a cursor that it kept, sends a version that
-/// is old, and changes a record while somebody else does.
+/// Checks these steps of a client: it follows three changes from a cursor that it kept. It sends an
+/// old version. It changes a record while another client changes the record.
 fn check_follower(api: &Api, said: &str) {
     let expected = "created 1 updated 1 deleted 1, 412 precondition_failed, 412 precondition_failed, theirs and mine";
     assert_eq!(said.trim(), expected, "{said}");
@@ -375,8 +375,8 @@ printf '%s, %s, %s, %s
     run_client(&SHELL, script, check_follower);
 }
 
-/// Every client does this: makes a customer, an employee and a piece of hardware in one batch, then
-/// sends one of which the last operation fails.
+/// Checks these steps of a client: it makes a customer, an employee and a piece of hardware in one
+/// batch. Then it sends a batch whose last operation fails.
 fn check_batch(api: &Api, said: &str) {
     let expected = "201 201 200 1 Bremen, 422 customer_not_found (operation 1)";
     assert_eq!(said.trim(), expected, "{said}");

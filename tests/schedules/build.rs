@@ -64,7 +64,8 @@ mod writer;",
     ("store/tenant/mod.rs", "mod file;", "use crate::stand_ins::TryLockOrWait as _;"),
 ];
 
-/// What `Fault` in `src/faults.rs` describes. `{}` is whether the fault is present.
+/// The changes of the program that `Fault` in `src/faults.rs` names. `{}` becomes a boolean:
+/// whether the fault is present.
 const FAULTS: [(&str, &str, &str, &str); 15] = [
     (
         "NobodyReceives",

@@ -1,7 +1,7 @@
-//! The harness of every test binary: a server, and a client that checks of every response what
-//! holds for all of them.
+//! The harness of every test binary: a server and a client. The client checks in each response the
+//! rules that hold for all responses.
 //!
-//! [`TestServer`] runs the shipped binary on a data directory of its own; [`InProcess`] runs the
+//! [`TestServer`] runs the shipped binary on a data directory of its own. [`InProcess`] runs the
 //! library in this process, for tests that move the clock or break something on purpose. Both are a
 //! [`DataDir`] with tenants, keys and a command line.
 

@@ -233,8 +233,8 @@ impl Drop for Proxy {
     }
 }
 
-/// An address for a proxy. Its host differs from that of other proxies, because Caddy starts even
-/// where another Caddy listens (`SO_REUSEPORT`), and each would get a part of the connections.
+/// Returns an address for a proxy, with another host than other proxies have. Caddy starts even if
+/// another Caddy listens on the same address (`SO_REUSEPORT`). Each would get some connections.
 fn free_address() -> SocketAddr {
     let [first, second, third, ..] = *uuid::Uuid::new_v4().as_bytes();
     SocketAddr::from((Ipv4Addr::new(127, first, second, third.clamp(1, 254)), free_port()))

@@ -59,7 +59,7 @@ fn submit(tenants: &Tenants, record: u32, outcomes: &Outcomes) {
     });
 }
 
-/// Each record has one outcome, which says what the files have.
+/// Checks that each record has one outcome, and that the files have exactly the committed records.
 fn verify(told: &[(u32, bool)]) {
     let files = [1, 2].map(|id| rusqlite::file(TenantId(id)).records());
     let mut records: Vec<u32> = files.concat();
@@ -97,8 +97,8 @@ fn every_mutation_is_answered_once() {
     verify(&outcomes.lock());
 }
 
-/// The mutations of an open tenant have their outcomes when it has been closed, also where its last
-/// writer still runs.
+/// When `close` returns, each mutation of an open tenant has its outcome. This holds even if the
+/// tenant was closed and opened before, and its earlier writer still runs.
 fn closing_waits_for_the_outcomes() {
     let tenants = tenants();
     let earlier = Outcomes::default();
