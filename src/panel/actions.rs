@@ -1,6 +1,6 @@
 //! The forms of a signed-in admin: one function for each.
 
-use super::form::{Form, key_end, overlap, parse_limit};
+use super::form::{Form, key_end, overlap, parse_limit, shown};
 use super::notice::{FORM_TOKEN, NO_NOTICE, Notice};
 use super::pending_keys::PendingKey;
 use super::redirect;
@@ -76,9 +76,14 @@ impl SignedInRequest<'_> {
     }
 
     /// Reads the form for a new key, or for a change of `key`.
-    fn read_key<'f>(&self, form: &'f Form, key: Option<&KeyRow>) -> Result<NewKey<'f>, Notice> {
+    ///
+    /// A value that the admin has not changed in the form stays as it is in the registry. Example:
+    /// two tabs show the same key. One renames the key, and the other changes its limit. Without
+    /// this rule, the second form would restore the old name.
+    fn read_key<'f>(&self, form: &'f Form, key: Option<&'f KeyRow>) -> Result<NewKey<'f>, Notice> {
         let mut fields = Vec::new();
-        let name = form.get("name");
+        let unchanged = |field| key.filter(|_| form.contains(&shown(field), form.get(field)));
+        let name = unchanged("name").map_or_else(|| form.get("name"), |key| &*key.name);
         if let Err(rule) = check_key_name(name) {
             fields.push(("name", sentence(rule)));
         }
@@ -98,7 +103,11 @@ impl SignedInRequest<'_> {
         });
         let server = self.panel.rate_limit;
         let most = key.and_then(|key| key.rate_limit).map_or(server, |limit| limit.max(server));
-        let rate_limit = parse_limit(form.get("limit"), most).unwrap_or_else(|error| {
+        let limit = match unchanged("limit") {
+            Some(key) => Ok(key.rate_limit),
+            None => parse_limit(form.get("limit"), most),
+        };
+        let rate_limit = limit.unwrap_or_else(|error| {
             fields.push(("limit", error));
             None
         });

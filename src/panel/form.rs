@@ -14,6 +14,11 @@ use crate::model::validation::{is_date, is_positive_integer};
 /// Maximum size of a form in bytes (contract section 9).
 pub(super) const MAX_BODY: usize = 16 * 1024;
 
+/// The hidden field with the value of `field` that the form showed first.
+pub(super) fn shown(field: &str) -> String {
+    format!("shown_{field}")
+}
+
 /// Names and values in the order sent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Form(Vec<(String, String)>);

@@ -1,6 +1,6 @@
 //! The pages of a signed-in admin.
 
-use super::form::Form;
+use super::form::{Form, shown};
 use super::notice::{NO_NOTICE, Notice};
 use super::page::{Content, KeyList, Page};
 use super::pending_keys::PendingKey;
@@ -113,9 +113,11 @@ impl SignedInRequest<'_> {
     fn key_page(&self, id: KeyId, action: &str) -> Result<Response, Notice> {
         if action == "edit" {
             let key = self.changeable_key(id)?;
-            let limit = key.rate_limit.map(|limit| limit.to_string());
-            let form = Form::default().with("name", [&key.name]).with("limit", limit);
-            let form = form.with("expires", ["keep"]);
+            let limit = key.rate_limit.map(|limit| limit.to_string()).unwrap_or_default();
+            let mut form = Form::default().with("expires", ["keep"]);
+            for (field, value) in [("name", &key.name), ("limit", &limit)] {
+                form = form.with(field, [value]).with(&shown(field), [value]);
+            }
             return Ok(self.form_page(NO_NOTICE, Some(&key), &form));
         }
         let find = if action == "replace" { Self::changeable_key } else { Self::find_key };

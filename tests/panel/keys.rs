@@ -472,6 +472,26 @@ fn an_active_key_is_changed_and_each_change_is_an_event() {
 }
 
 #[test]
+fn two_forms_of_one_key_keep_each_others_changes() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    browser.create_key("Web shop", &["all"]);
+    let id = panel.keys(&acme)[0].id.to_string();
+    let page = browser.get(&format!("edit={id}"));
+    page.saying("name=\"shown_name\" value=\"Web shop\"").saying("name=\"shown_limit\" value=\"\"");
+    let mut edit = |name, limit| {
+        let shown = [("shown_name", "Web shop"), ("shown_limit", ""), ("expires", "keep")];
+        let sent = [("key", &*id), ("name", name), ("limit", limit)];
+        browser.send("edit", &[&shown[..], &sent[..]].concat()).is(303);
+    };
+    edit("Shop", "");
+    edit("Web shop", "50");
+    let key = &panel.keys(&acme)[0];
+    assert_eq!((&*key.name, key.rate_limit.map(|limit| limit.get())), ("Shop", Some(50)));
+}
+
+#[test]
 fn a_filter_finds_keys_by_name_or_prefix() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
