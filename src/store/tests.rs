@@ -284,9 +284,10 @@ fn files_of_other_versions_are_refused_by_commands() {
     assert!(refused.contains("start the service once"), "{refused}");
     drop(DataDir::open_to_serve(data).unwrap());
     let file = data_dir::tenant_database(data, ACME);
-    open_as_it_is(file.path()).pragma_update(None, "user_version", 6).unwrap();
+    let newer = TENANT.version + 1;
+    open_as_it_is(file.path()).pragma_update(None, "user_version", newer).unwrap();
     let refused = TenantFile::open(data, ACME).unwrap_err();
-    assert!(matches!(refused, OpenError::Newer { found: 6, known: 5, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Newer { found, .. } if found == newer), "{refused}");
     drop(DataDir::open_to_serve(data).unwrap());
     let refused = TenantFile::open(data, ACME).unwrap_err();
     assert!(matches!(refused, OpenError::Newer { .. }), "{refused}");
