@@ -108,7 +108,7 @@ impl Change {
             Action::Create => self.insert(writing, prefix, context),
             Action::UpdateBy(key) => {
                 let sent = self.values.iter().find(|(field, _)| *field == key);
-                let value = sent.map_or(&Value::Null, |(_, value)| value);
+                let (_, value) = sent.ok_or_else(ApiError::internal)?;
                 match writing.find_by(resource, key, value)?.as_slice() {
                     [] if self.if_match.is_met_by(None)? => self.insert(writing, prefix, context),
                     [] => Err(ApiError::from(ErrorCode::PreconditionFailed).into()),
