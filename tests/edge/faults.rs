@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use socket2::{SockAddr, SockRef, Socket};
 use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
-use tenantdesk::config::Config;
 use tenantdesk::http::{ApiError, Handler, Method};
 use tenantdesk::model::{CUSTOMER, Field, KeyId, TenantId, Value};
 use tenantdesk::store::{
@@ -18,7 +17,6 @@ use tenantdesk::store::{
 use uuid::Uuid;
 
 use crate::edge_server::EdgeServer;
-use crate::support::in_process::serve;
 use crate::support::raw::get;
 use crate::support::{ALL, InProcess, until, uuid};
 
@@ -201,13 +199,4 @@ fn shut_private_sockets(which: impl Fn(&Socket) -> bool) -> usize {
         }
     }
     shut
-}
-
-#[test]
-fn a_port_in_use_is_reported() {
-    let server = EdgeServer::start();
-    let config = Config { listen: server.address, ..Config::new("unused") };
-    let problem =
-        serve(std::sync::Arc::new(|_, _| None), config, Clock::system()).err().unwrap().to_string();
-    assert!(problem.starts_with(&format!("cannot listen on {}", server.address)), "{problem}");
 }

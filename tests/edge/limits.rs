@@ -22,6 +22,9 @@ fn a_head_has_16_kib_and_a_target_8() {
     let target = |bytes: usize| get(&format!("/{}", "a".repeat(bytes - 1)));
     assert_eq!(server.ask(target(8 * 1024)).status, 200);
     server.ask(target(8 * 1024 + 1)).fails_with(414, "malformed_request");
+    // Each letter has six characters as the edge forwards it: %C3%BC.
+    let encoded = server.ask(get(&format!("/{}", "ü".repeat(2_000))));
+    encoded.fails_with(414, "malformed_request");
     let many: String = (0..200).map(|n| format!("X-{n}: a\r\n")).collect();
     assert_eq!(server.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\n{many}\r\n")).status, 431);
 }
