@@ -222,18 +222,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_body_is_taken_that_no_check_needs() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(max_body("/api_keys.php", &headers), MAX_BODY);
-        assert_eq!(max_body("/customers.php", &headers), 0);
-        let key = format!("Bearer tdk_{}", "a".repeat(43));
-        headers.insert("authorization", key.parse().unwrap());
-        assert_eq!(max_body("/customers.php", &headers), MAX_BODY);
-        assert_eq!(max_body("/v1/batch.php", &headers), MAX_BATCH_BODY);
-        assert_eq!(["/nowhere", "/docs"].map(|path| max_body(path, &headers)), [0, 0]);
-    }
-
-    #[test]
     fn a_label_is_the_path_without_the_prefix() {
         for path in ["/customers.php", "/changes.php", "/batch.php", "/docs"] {
             assert_eq!((label(path), label(&format!("/v1{path}"))), (path, path));

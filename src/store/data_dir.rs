@@ -318,16 +318,6 @@ fn lock_alone(data_dir: &Path) -> Result<File, OpenError> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_server_at_a_time() {
-        let directory = tempfile::tempdir().unwrap();
-        DataDir::create(directory.path()).unwrap();
-        let first = DataDir::lock_to_serve(directory.path()).unwrap();
-        assert!(DataDir::lock_to_serve(directory.path()).is_err());
-        drop(first);
-        assert!(DataDir::lock_to_serve(directory.path()).is_ok());
-    }
-
     /// A restore of everything holds the lock until the registry is in its place.
     #[test]
     fn no_registry_is_made_beside_a_restore() {

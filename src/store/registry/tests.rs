@@ -1,6 +1,5 @@
 use std::fs::{self, Permissions};
 use std::net::{IpAddr, Ipv4Addr};
-use std::num::NonZeroU32;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -108,37 +107,6 @@ fn a_key_identifies_its_tenant_until_it_is_deleted() {
 }
 
 #[test]
-fn another_tenants_key_cannot_be_changed() {
-    let fixture = Fixture::new();
-    let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
-    let (row, key) = fixture.key(&acme);
-    let now = fixture.clock.now();
-    assert!(matches!(
-        fixture.registry.administer(other.id, PANEL, now).revoke_key(row.id),
-        Err(RegistryError::NoKey(id)) if id == row.id
-    ));
-    assert!(matches!(
-        fixture.registry.administer(other.id, PANEL, now).delete_key(row.id),
-        Err(RegistryError::NoKey(_))
-    ));
-    assert_eq!(fixture.principal(&key).unwrap().key.revoked_at, None);
-    assert!(fixture.registry.list_keys(other.id).unwrap().is_empty());
-}
-
-#[test]
-fn a_change_by_another_process_takes_effect_at_once() {
-    let fixture = Fixture::new();
-    let acme = fixture.tenant("acme");
-    let (_, key) = fixture.key(&acme);
-    assert_eq!(fixture.principal(&key).unwrap().inactive, None);
-    let other = Registry::open(&fixture.data()).unwrap();
-    other.suspend("acme").unwrap();
-    assert_eq!(fixture.principal(&key).unwrap().inactive, Some(Inactive::Suspended));
-    other.delete_tenant("acme").unwrap();
-    assert_eq!(fixture.principal(&key), None);
-}
-
-#[test]
 fn a_trial_is_over_at_the_end_of_its_date() {
     let fixture = Fixture::new();
     fixture.tenant("acme");
@@ -146,24 +114,6 @@ fn a_trial_is_over_at_the_end_of_its_date() {
     assert_eq!(trial.state(fixture.clock.now()), "active");
     fixture.clock.advance(Duration::from_secs(5 * 3600));
     assert_eq!(trial.state(fixture.clock.now()), "trial_over");
-    let both = fixture.registry.suspend("acme").unwrap();
-    assert_eq!(both.inactive(fixture.clock.now()), Some(Inactive::Suspended));
-    assert_eq!(both.trial_until, trial.trial_until);
-    let lifted = fixture.registry.activate("acme").unwrap();
-    assert_eq!((lifted.suspended, lifted.trial_until), (false, None));
-}
-
-#[test]
-fn a_tenants_name_is_unique_and_its_id_is_not_used_again() {
-    let fixture = Fixture::new();
-    let first = fixture.tenant("acme");
-    let again = fixture.registry.create_tenant("acme", None, "$phc", None, fixture.clock.now());
-    assert!(matches!(again, Err(RegistryError::TenantExists(_))));
-    let file = fixture.data().join("tenants").join(format!("{}.db", first.id));
-    assert!(file.exists());
-    fixture.registry.delete_tenant("acme").unwrap();
-    assert!(!file.exists());
-    assert_ne!(fixture.tenant("acme").id, first.id);
 }
 
 #[test]
@@ -221,43 +171,6 @@ fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
     // way.
     assert!(!fixture.sign_in(&acme, 4));
     assert!(find(4).is_none());
-}
-
-#[test]
-fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
-    let fixture = Fixture::new();
-    let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
-    let (registry, now) = (&fixture.registry, fixture.clock.now());
-    let sign_ins = || -> Vec<_> {
-        let events = registry.sign_ins(acme.id, 20).unwrap();
-        assert!(events.iter().all(|event| event.key.is_none() && event.at == now.timestamp()));
-        events.into_iter().map(|event| (event.action, event.client.unwrap())).collect()
-    };
-    let event = |action: &str, client: IpAddr| (action.to_owned(), client);
-    let stranger: IpAddr = "2001:db8::7".parse().unwrap();
-    registry.record_failed_sign_in(acme.id, stranger, now);
-    assert_eq!(sign_ins(), [event("failed sign-in", stranger)], "before it is written");
-    assert!(fixture.sign_in(&acme, 1));
-    registry.record_failed_sign_in(acme.id, CLIENT, now);
-    registry.record_failed_sign_in(acme.id, CLIENT, now);
-    registry.record_failed_sign_in(other.id, CLIENT, now);
-    assert!(fixture.sign_in(&acme, 2));
-    assert!(fixture.sign_in(&acme, 3));
-    let expected = [
-        event("signed in", CLIENT),
-        event("signed in", CLIENT),
-        event("failed sign-in", CLIENT),
-        event("failed sign-in", CLIENT),
-        event("signed in", CLIENT),
-        event("failed sign-in", stranger),
-    ];
-    assert_eq!(sign_ins(), expected);
-
-    registry.administer(acme.id, PANEL, now).set_password("$new").unwrap();
-    registry.administer(acme.id, Admin::CommandLine, now).set_password("$newer").unwrap();
-    let expected = ["password changed by command line", "password changed by panel"];
-    assert_eq!(fixture.events(&acme), expected);
-    assert!(fixture.events(&other).is_empty());
 }
 
 #[test]
@@ -372,33 +285,6 @@ fn a_thousand_sign_ins_and_a_thousand_changes_are_kept() {
 }
 
 #[test]
-fn names_follow_their_rules() {
-    for good in ["a", "0", "acme-2", &"a".repeat(63)] {
-        assert!(check_tenant_name(good).is_ok(), "{good}");
-    }
-    for bad in ["", "-a", "A", "a_b", "a b", "ä", "a/..", &"a".repeat(64)] {
-        assert!(check_tenant_name(bad).is_err(), "{bad}");
-    }
-    assert_eq!(check_key_name("  two words \u{3000}"), Ok("two words"));
-    assert!(check_key_name(&"ü".repeat(100)).is_ok());
-    for bad in ["", " \t", "a\u{7}b", "a\nb", &"ü".repeat(101)] {
-        assert!(check_key_name(bad).is_err(), "{bad:?}");
-    }
-}
-
-#[test]
-fn created_files_are_private_to_the_owner() {
-    let fixture = Fixture::new();
-    fixture.tenant("acme");
-    let mode = |path: &str| fs::metadata(fixture.data().join(path)).unwrap().mode() & 0o777;
-    assert_eq!([mode(""), mode("tenants")], [0o700, 0o700]);
-    assert_eq!(
-        [mode("registry.db"), mode("registry.db-wal"), mode("tenants/1.db")],
-        [0o600, 0o600, 0o600]
-    );
-}
-
-#[test]
 fn a_data_directory_that_is_there_keeps_its_mode() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -424,32 +310,14 @@ fn a_removed_registry_is_not_ready() {
 }
 
 #[test]
-fn a_renamed_tenant_keeps_its_keys_and_sessions() {
+fn a_renamed_tenant_keeps_its_sessions() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
-    fixture.tenant("other");
-    let (_, key) = fixture.key(&acme);
     assert!(fixture.sign_in(&acme, 7));
-    for (name, taken) in [("acme", "other"), ("acme", "acme")] {
-        let refused = fixture.registry.rename_tenant(name, taken);
-        assert!(matches!(refused, Err(RegistryError::TenantExists(name)) if name == taken));
-    }
-    assert!(matches!(
-        fixture.registry.rename_tenant("nobody", "new"),
-        Err(RegistryError::NoTenant(_))
-    ));
-    assert!(matches!(
-        fixture.registry.rename_tenant("acme", "New"),
-        Err(RegistryError::Invalid(_))
-    ));
     let renamed = fixture.registry.rename_tenant("acme", "new").unwrap();
     assert_eq!(renamed, TenantRow { name: "new".to_owned(), ..acme });
-    assert_eq!(fixture.principal(&key).unwrap().tenant_name, "new");
-    assert_eq!(
-        fixture.registry.find_session(&[7; 32], fixture.clock.now()).unwrap(),
-        Some(renamed)
-    );
-    assert_eq!(fixture.registry.find_tenant("acme").unwrap(), None);
+    let found = fixture.registry.find_session(&[7; 32], fixture.clock.now()).unwrap();
+    assert_eq!(found, Some(renamed));
 }
 
 #[test]
@@ -457,11 +325,7 @@ fn a_replaced_key_ends_after_the_overlap_or_at_its_own_end() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let expires_at = Timestamp::end_of_day("2026-11-20");
-    let new = NewKey {
-        expires_at,
-        rate_limit: NonZeroU32::new(7),
-        ..NewKey::new("a key", Scopes::read_only())
-    };
+    let new = NewKey { expires_at, ..NewKey::new("a key", Scopes::read_only()) };
     for (overlap, end) in [("1h", "2026-11-20T20:30:42Z"), ("24h", "2026-11-20T23:59:59Z")] {
         let (row, _) = fixture
             .registry
@@ -476,48 +340,5 @@ fn a_replaced_key_ends_after_the_overlap_or_at_its_own_end() {
             .unwrap();
         assert_eq!(replaced.old.expires_at.unwrap().to_string(), end);
         assert!(fixture.registry.list_keys(acme.id).unwrap().contains(&replaced.old));
-        let KeyRow { name, scopes, expires_at, rate_limit, .. } = replaced.new;
-        assert_eq!(
-            (name.as_str(), scopes, expires_at, rate_limit),
-            (new.name, new.scopes, new.expires_at, new.rate_limit)
-        );
     }
-    let expected = ["key replaced by panel", "key created by panel", "key created by panel"];
-    assert_eq!(fixture.events(&acme)[..3], expected);
-}
-
-#[test]
-fn a_keys_end_is_announced_for_14_days() {
-    let fixture = Fixture::new();
-    let acme = fixture.tenant("acme");
-    let expires_at = Timestamp::end_of_day("2026-12-31");
-    let new = NewKey { expires_at, ..NewKey::new("a key", Scopes::every()) };
-    let (row, _) =
-        fixture.registry.administer(acme.id, PANEL, fixture.clock.now()).create_key(&new).unwrap();
-    let at = |time: &str| {
-        let now = Clock::manual(time.parse().unwrap()).now();
-        (row.near_end(now).is_some(), row.state(now))
-    };
-    assert_eq!(at("2026-12-17T23:59:58.9Z"), (false, KeyState::Active));
-    assert_eq!(at("2026-12-17T23:59:59Z"), (true, KeyState::Active));
-    assert_eq!(at("2026-12-31T23:59:58.999Z"), (true, KeyState::Active));
-    assert_eq!(at("2026-12-31T23:59:59Z"), (true, KeyState::Expired));
-}
-
-#[test]
-fn a_key_that_breaks_a_rule_is_not_created() {
-    let fixture = Fixture::new();
-    let acme = fixture.tenant("acme");
-    let good = NewKey::new("a key", Scopes::every());
-    let now = fixture.clock.now();
-    for bad in [
-        NewKey { scopes: Scopes::default(), ..good },
-        NewKey { expires_at: Some(now.timestamp()), ..good },
-        NewKey { name: " ", ..good },
-    ] {
-        let refused = fixture.registry.administer(acme.id, PANEL, now).create_key(&bad);
-        assert!(matches!(refused, Err(RegistryError::Invalid(_))), "{bad:?}");
-    }
-    let highest = NewKey { rate_limit: NonZeroU32::new(MAX_RATE_LIMIT), ..good };
-    fixture.registry.administer(acme.id, PANEL, now).create_key(&highest).unwrap();
 }
