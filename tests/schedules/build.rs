@@ -1,5 +1,10 @@
 //! Takes sources of the program, has them use Shuttle in place of `std`, and adds the faults of
 //! the self-tests.
+//!
+//! A change in `src/` can break this build in three ways. If the build script does not find a text
+//! once, copy the new line from `src/` into the row of the table that the message shows. If a type
+//! or function is missing, add it to the file of its name in `src/stand_ins/`. If a module is
+//! missing, add its file to `SOURCES` and to `src/lib.rs`.
 
 use std::path::Path;
 use std::{env, fs};
@@ -39,120 +44,91 @@ const PATHS: [(&str, &str); 14] = [
     ("//!", "//"),
 ];
 
-/// Smaller limits, so that little reaches them, and modules that `src/lib.rs` has.
-const CHANGES: [(&str, &str, &str); 8] = [
-    (
-        "http/scheduler.rs",
-        "pub const MAX_WAITING: usize = 1024;",
-        "pub const MAX_WAITING: usize = 4;",
-    ),
-    ("http/worker_pool.rs", "const MAX_UNSENT: usize = 1024;", "const MAX_UNSENT: usize = 4;"),
-    ("http/worker_pool.rs", "const MAX_SENT: usize = 8;", "const MAX_SENT: usize = 2;"),
-    ("http/worker_pool.rs", "const MAX_RECEIVING: usize = 3;", "const MAX_RECEIVING: usize = 1;"),
-    ("store/tenant/writer.rs", "const GROUP: usize = 128;", "const GROUP: usize = 2;"),
-    (
-        "store/tenant/writer.rs",
-        "const MAX_WAITING: usize = 1_024;",
-        "const MAX_WAITING: usize = 2;",
-    ),
-    (
-        "store/tenant/mod.rs",
-        "mod upkeep;
-mod writer;",
-        "",
-    ),
-    ("store/tenant/mod.rs", "mod file;", "use crate::stand_ins::TryLockOrWait as _;"),
+/// Constants and their values here: small ones, so that scenarios reach the limits.
+const LIMITS: [(&str, &str, u8); 6] = [
+    ("http/scheduler.rs", "MAX_WAITING", 4),
+    ("http/worker_pool.rs", "MAX_UNSENT", 4),
+    ("http/worker_pool.rs", "MAX_SENT", 2),
+    ("http/worker_pool.rs", "MAX_RECEIVING", 1),
+    ("store/tenant/writer.rs", "GROUP", 2),
+    ("store/tenant/writer.rs", "MAX_WAITING", 2),
 ];
 
-/// The changes of the program that `Fault` in `src/faults.rs` names. `{}` becomes a boolean:
-/// whether the fault is present.
-const FAULTS: [(&str, &str, &str, &str); 15] = [
-    (
-        "NobodyReceives",
-        "http/worker_pool.rs",
-        "if jobs.receiving == 0 {",
-        "if jobs.receiving == 0 && !{} {",
-    ),
+/// How a fault changes a source.
+enum Change {
+    /// This statement is left out.
+    LeaveOut(&'static str),
+    /// This condition of an `if` is never true.
+    NeverTrue(&'static str),
+    /// The first text becomes the second. `{}` is whether the fault is present.
+    Replace(&'static str, &'static str),
+}
+
+use Change::{LeaveOut, NeverTrue, Replace};
+
+/// The changes of the program that `Fault` in `src/faults.rs` names.
+const FAULTS: [(&str, &str, Change); 15] = [
+    ("NobodyReceives", "http/worker_pool.rs", NeverTrue("jobs.receiving == 0")),
     (
         "RequestsStayInTheOutbox",
         "http/worker_pool.rs",
-        "        outbox.send();\n        let exchange =",
-        "if !{} { outbox.send(); } let exchange =",
+        Replace(
+            "outbox.send();\n        let exchange =",
+            "if !{} { outbox.send(); } let exchange =",
+        ),
     ),
-    (
-        "StopWakesNobody",
-        "http/worker_pool.rs",
-        "self.shared.server.unblock();",
-        "if !{} { self.shared.server.unblock(); }",
-    ),
+    ("StopWakesNobody", "http/worker_pool.rs", LeaveOut("self.shared.server.unblock();")),
     (
         "WatchdogIsForgotten",
         "http/worker_pool.rs",
-        "outbox.watchdog.take().map(|watchdog| watchdog.send(()));",
-        "if !{} { outbox.watchdog.take().map(|watchdog| watchdog.send(())); }",
+        LeaveOut("outbox.watchdog.take().map(|watchdog| watchdog.send(()));"),
     ),
     (
         "PanicEndsTheWorker",
         "http/worker_pool.rs",
-        "let result = panic::catch_unwind(AssertUnwindSafe(work));",
-        "let result = if {} { Ok(work()) } else { panic::catch_unwind(AssertUnwindSafe(work)) };",
+        Replace(
+            "panic::catch_unwind(AssertUnwindSafe(work));",
+            "if {} { Ok(work()) } else { panic::catch_unwind(AssertUnwindSafe(work)) };",
+        ),
     ),
-    (
-        "JobKeepsItsPlace",
-        "http/scheduler.rs",
-        "            state.running -= 1;",
-        "if !{} { state.running -= 1; }",
-    ),
+    ("JobKeepsItsPlace", "http/scheduler.rs", LeaveOut("state.running -= 1;")),
     (
         "OneLaneIsServed",
         "http/scheduler.rs",
-        "self.lanes.iter().position(may_run)?",
-        "self.lanes.iter().take(if {} { 1 } else { usize::MAX }).position(may_run)?",
+        Replace("position(may_run)", "take(if {} { 1 } else { usize::MAX }).position(may_run)"),
     ),
-    (
-        "RestOfAClientIsLost",
-        "http/fair_queue.rs",
-        "        if !items.is_empty() {",
-        "if !items.is_empty() && !{} {",
-    ),
+    ("RestOfAClientIsLost", "http/fair_queue.rs", NeverTrue("!items.is_empty()")),
     (
         "DroppedWithoutAnswer",
         "http/responder.rs",
-        "        self.finish(Response::from(ApiError::internal()));",
-        "if !{} { self.finish(Response::from(ApiError::internal())); }",
+        LeaveOut("self.finish(Response::from(ApiError::internal()));"),
     ),
     (
         "RefusedWithoutAnswer",
         "store/tenant/writer.rs",
-        "tell(refused.done, Err(StoreError::Unavailable));",
-        "if !{} { tell(refused.done, Err(StoreError::Unavailable)); }",
+        LeaveOut("tell(refused.done, Err(StoreError::Unavailable));"),
     ),
     (
         "MissingLockIsNotTold",
         "store/tenant/writer.rs",
-        "tell(first.done, Err(self.write_failed(&error)));",
-        "if !{} { tell(first.done, Err(self.write_failed(&error))); }",
+        LeaveOut("tell(first.done, Err(self.write_failed(&error)));"),
     ),
     (
         "FailedCommitIsNotTold",
         "store/tenant/writer.rs",
-        "tell(done, outcome.and(committed));",
-        "tell(done, if {} { outcome } else { outcome.and(committed) });",
+        Replace("outcome.and(committed)", "if {} { outcome } else { outcome.and(committed) }"),
     ),
-    ("NothingIsUndone", "store/tenant/writer.rs", "if !keeps {", "if !keeps && !{} {"),
+    ("NothingIsUndone", "store/tenant/writer.rs", NeverTrue("!keeps")),
     (
         "PanicEndsTheWriter",
         "store/tenant/writer.rs",
-        "    let _ = catch_unwind(AssertUnwindSafe(|| done(committed)));",
-        "if {} { done(committed) }
-        else { let _ = catch_unwind(AssertUnwindSafe(|| done(committed))); }",
+        Replace(
+            "let _ = catch_unwind(AssertUnwindSafe(|| done(committed)));",
+            "if {} { done(committed) }
+            else { let _ = catch_unwind(AssertUnwindSafe(|| done(committed))); }",
+        ),
     ),
-    (
-        "CloseDoesNotWait",
-        "store/tenant/mod.rs",
-        "let _ = writer.join();",
-        "if !{} { let _ = writer.join(); }",
-    ),
+    ("CloseDoesNotWait", "store/tenant/mod.rs", LeaveOut("let _ = writer.join();")),
 ];
 
 fn main() {
@@ -163,13 +139,25 @@ fn main() {
         let path = source_directory.join(name);
         println!("cargo::rerun-if-changed={}", path.display());
         let source = fs::read_to_string(&path).expect("a source of the program");
-        let mut source = source.split("#[cfg(test)]\nmod tests").next().unwrap_or("").to_owned();
-        for (_, from, to) in CHANGES.iter().filter(|change| change.0 == name) {
-            source = replaced_once(name, &source, from, to);
+        let source = source.split("#[cfg(test)]\nmod tests").next().unwrap_or("");
+        // `src/lib.rs` declares the modules.
+        let is_kept = |line: &&str| !(line.starts_with("mod ") && line.ends_with(';'));
+        let mut source = source.lines().filter(is_kept).collect::<Vec<_>>().join("\n");
+        for (_, constant, value) in LIMITS.iter().filter(|limit| limit.0 == name) {
+            source = with_value(name, &source, constant, *value);
         }
-        for (fault, _, from, to) in FAULTS.iter().filter(|fault| fault.1 == name) {
+        for (fault, _, change) in FAULTS.iter().filter(|fault| fault.1 == name) {
             let is_present = format!("crate::faults::Fault::{fault}.is_present()");
-            source = replaced_once(name, &source, from, &to.replace("{}", &is_present));
+            let (from, to) = match change {
+                LeaveOut(statement) => {
+                    (statement.to_string(), format!("if !{is_present} {{ {statement} }}"))
+                }
+                NeverTrue(condition) => {
+                    (format!("if {condition} {{"), format!("if {condition} && !{is_present} {{"))
+                }
+                Replace(from, to) => (from.to_string(), to.replace("{}", &is_present)),
+            };
+            source = replaced_once(name, &source, &from, &to);
         }
         for (from, to) in PATHS {
             source = source.replace(from, to);
@@ -178,6 +166,14 @@ fn main() {
         fs::create_dir_all(target.parent().expect("a directory")).expect("a new directory");
         fs::write(target, source).expect("a new file");
     }
+}
+
+fn with_value(name: &str, source: &str, constant: &str, value: u8) -> String {
+    let start = format!("const {constant}: usize = ");
+    let (before, rest) =
+        source.split_once(&start).unwrap_or_else(|| panic!("src/{name} has no {start:?}"));
+    let (_, after) = rest.split_once(';').expect("a constant ends with a semicolon");
+    format!("{before}{start}{value};{after}")
 }
 
 fn replaced_once(name: &str, source: &str, from: &str, to: &str) -> String {

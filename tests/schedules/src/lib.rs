@@ -36,7 +36,7 @@ pub mod store {
     pub mod error { include!(concat!(env!("OUT_DIR"), "/store/error.rs")); }
     pub mod tenant {
         include!(concat!(env!("OUT_DIR"), "/store/tenant/mod.rs"));
-        use crate::stand_ins::database as file;
+        use crate::stand_ins::{TryLockOrWait as _, database as file};
         mod writer { include!(concat!(env!("OUT_DIR"), "/store/tenant/writer.rs")); }
         mod upkeep { include!(concat!(env!("OUT_DIR"), "/store/tenant/upkeep.rs")); }
     }
