@@ -6,74 +6,32 @@ use std::cell::RefCell;
 use serde_json::Value;
 use tenantdesk::model;
 
-use crate::mutate::fuzz;
+use crate::mutate::{fuzz, words};
 use crate::support::raw::{Client, request};
 use crate::support::{ALL, InProcess};
 
 const SEEDS: &[&[u8]] = &[
     b"[1,2]",
-    b"{\"name\":\"Muster GmbH\",\"customer_number\":\"K-1\",\"email\":\"info@muster.example\",\
-      \"phone\":\"+49 30 1\",\"street\":\"Weg 1\",\"postal_code\":\"10115\",\"city\":\"Berlin\
-      \",\"country\":\"DE\",\"status\":\"active\",\"customer_since\":\"2024-02-29\",\"notes\":\
-      \"\xc3\x9f\"}",
-    b"{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\
-      \":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\
-      \"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\
-      \":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\
-      \"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":1}}}}}}}}}}}}}}}}}}\
-      }}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}",
-    b"{\"customer_id\":1,\"email\":\"eva@muster.example\",\"first_name\":\"Eva\",\"last_name\"\
-      :\"M\",\"department\":\"IT\",\"job_title\":\"Admin\",\"is_active\":true,\"start_date\":\
-      \"2024-01-01\",\"end_date\":null,\"notes\":\"\"}",
+    br#"{"name":"Muster GmbH","customer_number":"K-1","email":"info@muster.example","phone":"+49 30 1",
+      "street":"Weg 1","postal_code":"10115","city":"Berlin","country":"DE","status":"active",
+      "customer_since":"2024-02-29","notes":"\u00df"}"#,
+    br#"{"customer_id":1,"email":"eva@muster.example","first_name":"Eva","last_name":"M","department":
+      "IT","job_title":"Admin","is_active":true,"start_date":"2024-01-01","end_date":null,"notes":""}"#,
     b"{}",
-    b"{\"name\":\"\\u0041\\ud83d\\ude00\\n\\\"\",\"notes\":\"\\u0000\"}",
-    b"{\"name\":\"Laptop\",\"employee_id\":1,\"type\":\"laptop\",\"manufacturer\":\"M\",\"mode\
-      l\":\"X\",\"serial_number\":\"S\",\"notes\":\"n\"}",
-    b"{\"name\":\"a1\",\"name\":\"a2\"}",
-    b"{\"customer_id\":\"1\",\"email\":7,\"is_active\":\"yes\",\"start_date\":\"2024-02-30\",\
-      \"type\":\"car\"}",
+    br#"{"name":"\u0041\ud83d\ude00\n\"","notes":"\u0000"}"#,
+    br#"{"name":"Laptop","employee_id":1,"type":"laptop","manufacturer":"M","model":"X",
+      "serial_number":"S","notes":"n"}"#,
+    br#"{"name":"a1","name":"a2"}"#,
+    br#"{"customer_id":"1","email":7,"is_active":"yes","start_date":"2024-02-30","type":"car"}"#,
 ];
 
-const PIECES: &[&[u8]] = &[
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b"\"",
-    b":",
-    b",",
-    b"null",
-    b"true",
-    b"1",
-    b"0",
-    b"-1",
-    b"1e2",
-    b"9223372036854775808",
-    b"\\u0000",
-    b"\\ud800",
-    b"\\ud83d\\ude00",
-    b"\xff",
-    b"\xc3\xa9",
-    b"\"name\":",
-    b"\"email\":",
-    b"\"customer_id\":1",
-    b"\"employee_id\":1",
-    b"\"status\":\"active\"",
-    b"\"is_active\":1",
-    b"\"customer_since\":\"2026-02-30\"",
-    b"\"a@b.example\"",
-    b"\"  \"",
-    b"\"id\":7",
-    b"\"created_at\":\"x\"",
-    b"\"country\":\"DE\"",
-    b"\"type\":\"laptop\"",
-    b"[[[[[[[[[[[[[[[[",
-    b"{\"a\":{\"a\":{\"a\":",
-    b"{\"result\":0}",
-    b"{\"operations\":[",
-    b"\"path\":\"/employees.php\"",
-    b"\"if_match\":",
-];
+const PIECES: &str = r#"
+    { } [ ] " : , null true 1 0 -1 1e2 9223372036854775808 \u0000 \ud800 \ud83d\ude00 é
+    "name": "email": "customer_id":1 "employee_id":1 "status":"active" "is_active":1
+    "customer_since":"2026-02-30" "a@b.example" "\u0020" "id":7 "created_at":"x" "country":"DE"
+    "type":"laptop" [[[[[[[[[[[[[[[[ {"a":{"a":{"a": {"result":0} {"operations":[
+    "path":"/employees.php" "if_match":
+"#;
 
 const STATUSES: [u16; 4] = [200, 201, 400, 422];
 
@@ -97,7 +55,9 @@ fn body() {
         client.send(bytes);
         client.answer()
     };
-    fuzz("body", SEEDS, PIECES, |input| {
+    let nested = [b"{\"a\":".repeat(64), b"1".to_vec(), b"}".repeat(64)].concat();
+    let seeds = [SEEDS, &[&nested]].concat();
+    fuzz("body", &seeds, &words(PIECES), |input| {
         // Larger bodies are rejected by the edge.
         let input = &input[..input.len().min(64 * 1024)];
         for batch in [input.to_vec(), batch_of(input)] {

@@ -4,40 +4,17 @@ use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
 use tenantdesk::model::{self, KeysetPosition, RecordId, Resource, Scopes, Value};
 
-use crate::mutate::fuzz;
+use crate::mutate::{fuzz, words};
 
-const SEEDS: &[&[u8]] = &[
-    b"AQAAAAAAAAAAAAAAAAAAAAAAbgAAAAAAAAAA&sort=-name",
-    b"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\
-      AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\
-      AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\
-      AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\
-      AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\
-      AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\
-      AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-    b"",
-    b"AQAA====",
-    b"AQ",
-];
+const SEEDS: &[&[u8]] =
+    &[b"AQAAAAAAAAAAAAAAAAAAAAAAbgAAAAAAAAAA&sort=-name", &[b'A'; 600], b"", b"AQAA====", b"AQ"];
 
-const PIECES: &[&[u8]] = &[
-    b"AAAA",
-    b"____",
-    b"====",
-    b"%00",
-    b"-",
-    b"eyJ",
-    b"&sort=name",
-    b"&sort=-created_at",
-    b"&q=a",
-    b"&status=active",
-    b"Z",
-    b"0",
-];
+const PIECES: &str =
+    "AAAA ____ ==== %00 - eyJ &sort=name &sort=-created_at &q=a &status=active Z 0";
 
 #[test]
 fn cursor() {
-    fuzz("cursor", SEEDS, PIECES, |input| {
+    fuzz("cursor", SEEDS, &words(PIECES), |input| {
         let text = format!("cursor={}", String::from_utf8_lossy(input));
         let Ok(query) = Query::parse(Some(&text)) else { return };
         for resource in model::ALL {

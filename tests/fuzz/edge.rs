@@ -1,8 +1,7 @@
 //! Sends arbitrary bytes to the edge. Each request that reaches the handler has its response sent
 //! to the client, in order.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tenantdesk::http::{Body, Request, Responder, Response};
 
 use crate::mutate::fuzz;
 use crate::support::in_process::serve;
-use crate::support::uninterrupted;
+use crate::support::raw::Client;
 
 const SEEDS: &[&[u8]] = &[
     b"GET http://other:81/a?b HTTP/1.1\r\nHost: desk\r\n\r\nOPTIONS * HTTP/1.1\r\n\
@@ -108,7 +107,10 @@ fn edge() {
     let address = service.address;
     let (mut inputs, mut came) = (0, 0);
     fuzz("edge", SEEDS, PIECES, |input| {
-        let answers = exchange(address, input);
+        let mut client = Client::connect(address);
+        // The edge may have refused it by now, and read no more.
+        let _ = client.try_send(input) && client.try_send(LAST);
+        let answers = client.rest();
         let seen = std::mem::take(&mut *seen.lock().unwrap());
         let ids: Vec<String> = seen.iter().map(|request| request.id.to_string()).collect();
         assert_eq!(ids, answered(&answers), "{}", String::from_utf8_lossy(&answers));
@@ -117,25 +119,6 @@ fn edge() {
     });
     assert!(came > inputs / 10, "{inputs} inputs made no more than {came} requests");
     service.stop().unwrap();
-}
-
-fn exchange(address: SocketAddr, input: &[u8]) -> Vec<u8> {
-    let mut client = TcpStream::connect(address).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
-    // The edge may have refused it by now, and read no more.
-    let _ = client.write_all(input).and_then(|()| client.write_all(LAST));
-    let mut answers = Vec::new();
-    let mut piece = [0; 4096];
-    loop {
-        match uninterrupted(|| client.read(&mut piece)) {
-            Ok(0) => return answers,
-            Ok(bytes) => answers.extend_from_slice(&piece[..bytes]),
-            Err(problem) if problem.kind() == std::io::ErrorKind::WouldBlock => {
-                panic!("the edge hangs")
-            }
-            Err(_) => return answers,
-        }
-    }
 }
 
 /// The request ids of the answers that the handler gave. Whatever else comes ends the connection,

@@ -3,39 +3,23 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use proptest::test_runner::{RngAlgorithm, TestRng};
-use proptest::test_runner::{RngSeed, TestRunner};
+use crate::support::random::{Random, seed};
 
 /// How long one input may take before it counts as a hang.
 const DEADLINE: Duration = Duration::from_secs(10);
-
-/// Numbers that differ from run to run, and that a failing run need not repeat: its input is kept.
-pub(crate) struct Chance(TestRng);
-
-impl Chance {
-    /// A number below `end`, which is not 0.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        use proptest::prelude::Rng;
-        usize::try_from(self.0.next_u64() % end as u64).unwrap()
-    }
-
-    pub(crate) fn pick<'a, T: ?Sized>(&mut self, among: &[&'a T]) -> &'a T {
-        among[self.below(among.len())]
-    }
-}
 
 /// Runs `check` on `seeds` and on their mutations with `pieces`, until the time is over.
 pub(crate) fn fuzz(target: &str, seeds: &[&[u8]], pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
     let seconds = std::env::var("FUZZ_SECONDS")
         .map_or(3, |text| text.parse().expect("FUZZ_SECONDS is a number"));
-    let mut chance = chance();
+    let mut random = Random::new(seed("FUZZ_SEED"));
     let mut corpus: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
     let started = Instant::now();
     let mut runs: u64 = 0;
     while runs < corpus.len() as u64 || started.elapsed() < Duration::from_secs(seconds) {
         // The seeds come first.
         let known = usize::try_from(runs).ok().and_then(|run| corpus.get(run)).cloned();
-        let input = known.unwrap_or_else(|| mutated(&corpus, seeds.len(), pieces, &mut chance));
+        let input = known.unwrap_or_else(|| mutated(&corpus, seeds.len(), pieces, &mut random));
         run(target, &input, &mut check);
         runs += 1;
         // Mutations of mutations get further from where they began.
@@ -44,6 +28,11 @@ pub(crate) fn fuzz(target: &str, seeds: &[&[u8]], pieces: &[&[u8]], mut check: i
         }
     }
     println!("{target}: {runs} inputs");
+}
+
+/// The words of a text, as pieces.
+pub(crate) fn words(text: &str) -> Vec<&[u8]> {
+    text.split_whitespace().map(str::as_bytes).collect()
 }
 
 fn run(target: &str, input: &[u8], check: &mut impl FnMut(&[u8])) {
@@ -57,31 +46,22 @@ fn run(target: &str, input: &[u8], check: &mut impl FnMut(&[u8])) {
     assert!(!slow, "it took {:?}", started.elapsed());
 }
 
-fn chance() -> Chance {
-    let config = proptest::test_runner::Config {
-        rng_seed: RngSeed::Random,
-        rng_algorithm: RngAlgorithm::ChaCha,
-        ..Default::default()
-    };
-    Chance(TestRunner::new(config).new_rng())
-}
-
-fn mutated(corpus: &[Vec<u8>], seeds: usize, pieces: &[&[u8]], chance: &mut Chance) -> Vec<u8> {
+fn mutated(corpus: &[Vec<u8>], seeds: usize, pieces: &[&[u8]], random: &mut Random) -> Vec<u8> {
     // Mostly near a seed: what is far from all of them is refused at its first byte.
-    let among = if chance.below(4) == 0 { corpus.len() } else { seeds };
-    let mut input = corpus[chance.below(among)].clone();
-    for _ in 0..=chance.below(4) {
-        let at = chance.below(input.len() + 1);
-        let end = (at + chance.below(16)).min(input.len());
-        match chance.below(8) {
-            0 => drop(input.splice(at..at, chance.pick(pieces).iter().copied())),
-            1 => drop(input.splice(at..end, chance.pick(pieces).iter().copied())),
+    let among = if random.below(4) == 0 { corpus.len() } else { seeds };
+    let mut input = corpus[random.below(among)].clone();
+    for _ in 0..=random.below(4) {
+        let at = random.below(input.len() + 1);
+        let end = (at + random.below(16)).min(input.len());
+        match random.below(8) {
+            0 => drop(input.splice(at..at, random.pick(pieces).iter().copied())),
+            1 => drop(input.splice(at..end, random.pick(pieces).iter().copied())),
             2 => drop(input.drain(at..end)),
             3 => input.truncate(at),
-            4 => input.insert(at, u8::try_from(chance.below(256)).unwrap()),
+            4 => input.insert(at, u8::try_from(random.below(256)).unwrap()),
             5 => {
                 if let Some(byte) = input.get_mut(at) {
-                    *byte ^= 1 << chance.below(8);
+                    *byte ^= 1 << random.below(8);
                 }
             }
             6 => {
@@ -89,8 +69,8 @@ fn mutated(corpus: &[Vec<u8>], seeds: usize, pieces: &[&[u8]], chance: &mut Chan
                 drop(input.splice(at..at, part));
             }
             _ => {
-                let other = &corpus[chance.below(corpus.len())];
-                let from = chance.below(other.len() + 1);
+                let other = &corpus[random.below(corpus.len())];
+                let from = random.below(other.len() + 1);
                 drop(input.splice(at.., other[from..].iter().copied()));
             }
         }

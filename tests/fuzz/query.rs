@@ -11,7 +11,7 @@ use tenantdesk::config::Config;
 use tenantdesk::model::{self, Field, Kind, Resource, Scopes, TenantId, Value};
 use tenantdesk::store::{Actor, ChangeContext, DataDir, Deadline, Registry, TenantFile, Tenants};
 
-use crate::mutate::fuzz;
+use crate::mutate::{fuzz, words};
 
 const SEEDS: &[&[u8]] = &[
     b"cursor=AQAAAAAAAAAAAAAAAAAAAAAAbg&limit=1",
@@ -27,36 +27,11 @@ const SEEDS: &[&[u8]] = &[
       20T19:30:00Z",
 ];
 
-const PIECES: &[&[u8]] = &[
-    b"&",
-    b"=",
-    b"%",
-    b"%00",
-    b"a%00b",
-    b"%ff",
-    b"%C3%BC",
-    b"+",
-    b"limit=",
-    b"cursor=",
-    b"sort=-",
-    b"total=true",
-    b"q=",
-    b"needle",
-    b"_from=",
-    b"_to=",
-    b"null",
-    b"2026-02-30",
-    b"2026-11-20T19:30:00%2B14:00",
-    b"9223372036854775808",
-    b"-1",
-    b"created_at",
-    b"name=",
-    b"is_active=1",
-    b"customer_id=",
-    b"\xc3\xa9",
-    b"9999-12-31T23:59:60Z",
-    b"-9999",
-];
+const PIECES: &str = "
+    & = % %00 a%00b %ff %C3%BC + limit= cursor= sort=- total=true q= needle _from= _to= null
+    2026-02-30 2026-11-20T19:30:00%2B14:00 9223372036854775808 -1 created_at name= is_active=1
+    customer_id= é 9999-12-31T23:59:60Z -9999
+";
 
 /// Records of each resource.
 const RECORDS: usize = 20;
@@ -107,7 +82,7 @@ fn query() {
     let id = make_tenant(data.path());
     let tenants = Tenants::new(data.path(), Config::new("").tenants);
     let tenant = tenants.open(id).unwrap();
-    fuzz("query", SEEDS, PIECES, |input| {
+    fuzz("query", SEEDS, &words(PIECES), |input| {
         let text = String::from_utf8_lossy(input);
         let Ok(query) = Query::parse(Some(&text)) else { return };
         for resource in model::ALL {
