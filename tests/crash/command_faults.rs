@@ -3,9 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
-use std::thread;
 
 use serde_json::{Value, json};
 
@@ -13,13 +11,15 @@ use tenantdesk::model::ALL;
 use tenantdesk::store::{DatabaseError, Registry, TenantFile};
 
 use crate::client::Client;
-use crate::disk_faults::{CALLS, ERRORS, THREADS};
+use crate::disk::{Disk, Image, Loss, write};
+use crate::disk_faults::{CALLS, ERRORS};
 use crate::history::State;
 use crate::recorder::{Call, Fault, Recorder, temporary_directory};
 use crate::support::server::Output;
 use crate::support::{DataDir, Setup};
+use crate::{THREADS, in_threads};
 
-/// Commands that change data. `BACKUPS` and `ROWS` are paths.
+/// Commands that change data.
 const COMMANDS: [&str; 12] = [
     "tenant create three",
     "tenant delete two --yes",
@@ -29,18 +29,18 @@ const COMMANDS: [&str; 12] = [
     "key create two --name new --scope all",
     "key revoke two 2",
     "key replace two 2 --overlap 0",
-    "import one customers ROWS",
-    "backup BACKUPS",
-    "backup BACKUPS one --keep 1",
-    "restore BACKUPS one --force",
+    "import one customers rows.jsonl",
+    "backup backups",
+    "backup backups one --keep 1",
+    "restore backups one --force",
 ];
 
 /// Commands that make the data directory.
-const FIRST_COMMANDS: [&str; 2] = ["tenant create one", "restore BACKUPS"];
+const FIRST_COMMANDS: [&str; 2] = ["tenant create one", "restore backups"];
 
 /// A home with two tenants, their records and a backup, and rows to import.
-fn prepare(home: &Path) {
-    let recorder = Recorder::new(DataDir::in_home(tempfile::tempdir_in(home).unwrap(), false));
+fn prepare() -> Image {
+    let recorder = Recorder::in_memory();
     let data_dir = &recorder.data_dir;
     let mut server = Setup::without_rate_limit().start_at(Arc::clone(data_dir));
     for name in ["one", "two"] {
@@ -51,13 +51,12 @@ fn prepare(home: &Path) {
         }
     }
     server.stop();
-    let backups = home.join("backups");
-    data_dir.cli(&["backup", backups.to_str().unwrap()]).done();
-    data_dir.cli(&["backup", backups.to_str().unwrap(), "one"]).done();
+    data_dir.cli(&["backup", "backups"]).done();
+    data_dir.cli(&["backup", "backups", "one"]).done();
     let rows: String =
         (0..30).map(|n| format!("{}\n", json!({"name": format!("Imported {n}")}))).collect();
-    fs::write(home.join("rows.jsonl"), rows).unwrap();
-    fs::rename(data_dir.data(), home.join("data")).unwrap();
+    fs::write(data_dir.home().join("rows.jsonl"), rows).unwrap();
+    Disk::of(data_dir.home()).after(Loss::Nothing)
 }
 
 /// Everything in a data directory that users see: tenants, keys, records. `None`: there is no data
@@ -93,54 +92,25 @@ fn content(data: &Path) -> Option<State> {
     Some(state)
 }
 
-/// Runs a command where the words in capitals are paths in `home`.
-fn arguments(command: &str, home: &Path) -> Vec<String> {
-    let path = |name: &str| home.join(name).to_str().unwrap().to_owned();
-    let word = |word: &str| match word {
-        "BACKUPS" => path("backups"),
-        "ROWS" => path("rows.jsonl"),
-        _ => word.to_owned(),
-    };
-    command.split(' ').map(word).collect()
+/// The shim on a copy of the prepared home.
+fn copy_of(prepared: &Image) -> Recorder {
+    let home = temporary_directory();
+    write(prepared, home.path());
+    Recorder::new(DataDir::in_home(home, false))
 }
 
-/// A copy of the prepared home.
-struct Copy {
-    recorder: Recorder,
-}
-
-impl Copy {
-    fn of(prepared: &Path, has_data: bool) -> Copy {
-        let home = temporary_directory();
-        let copied = Command::new("cp")
-            .arg("-a")
-            .arg(format!("{}/.", prepared.display()))
-            .arg(home.path())
-            .status();
-        assert!(copied.unwrap().success());
-        if !has_data {
-            fs::remove_dir_all(home.path().join("data")).unwrap();
-        }
-        Copy { recorder: Recorder::new(DataDir::in_home(home, false)) }
-    }
-
-    fn run(&self, command: &str) -> Output {
-        let arguments = arguments(command, self.recorder.data_dir.home());
-        self.recorder.cli(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
-    }
-
-    fn content(&self) -> Option<State> {
-        content(&self.recorder.data_dir.data())
-    }
+fn run(recorder: &Recorder, command: &str) -> Output {
+    recorder.cli(&command.split(' ').collect::<Vec<_>>())
 }
 
 /// Runs a command with a fault, and again without. Returns whether any call failed.
-fn try_fault(prepared: &Path, has_data: bool, command: &str, fault: &Fault, what: &str) -> bool {
-    let copy = Copy::of(prepared, has_data);
-    let before = copy.content();
-    copy.recorder.set_fault(fault);
-    let output = copy.run(command);
-    let hits = copy.recorder.end_fault();
+fn try_fault(prepared: &Image, command: &str, fault: &Fault, what: &str) -> bool {
+    let recorder = copy_of(prepared);
+    let data = recorder.data_dir.data();
+    let before = content(&data);
+    recorder.set_fault(fault);
+    let output = run(&recorder, command);
+    let hits = recorder.end_fault();
     if hits == 0 {
         return false;
     }
@@ -148,7 +118,7 @@ fn try_fault(prepared: &Path, has_data: bool, command: &str, fault: &Fault, what
         matches!(output.code, Some(0 | 1)) && !output.stderr.contains("panicked"),
         "{what}: {output:?}"
     );
-    let after = copy.content();
+    let after = content(&data);
     if output.code == Some(1) {
         assert!(
             output.stderr.lines().last().is_some_and(|line| line.contains(": ")),
@@ -163,12 +133,12 @@ fn try_fault(prepared: &Path, has_data: bool, command: &str, fault: &Fault, what
         // has begun is finished later.
         let may_be_done = fault.call == Call::Sync || command.starts_with("tenant delete");
         assert!(unchanged || may_be_done, "{what} has changed something: {output:?}");
-        let mut again = copy.run(command);
-        if !has_data && fault.lasting && again.stderr.contains("is not empty") {
+        let mut again = run(&recorder, command);
+        if before.is_none() && fault.lasting && again.stderr.contains("is not empty") {
             // With a fault that lasts, the command could not tidy up. The operator empties the
             // directory.
-            fs::remove_dir_all(copy.recorder.data_dir.data()).unwrap();
-            again = copy.run(command);
+            fs::remove_dir_all(&data).unwrap();
+            again = run(&recorder, command);
         }
         let is_done = [
             "exists",
@@ -183,15 +153,15 @@ fn try_fault(prepared: &Path, has_data: bool, command: &str, fault: &Fault, what
             "{what}, again: {again:?}, after {output:?}"
         );
     }
-    let check = copy.run("check");
+    let check = run(&recorder, "check");
     assert_eq!(check.code, Some(0), "{what}: {check:?} after {output:?}");
-    let backup = copy.run("backup BACKUPS");
+    let backup = run(&recorder, "backup backups");
     assert_eq!(backup.code, Some(0), "{what}: {backup:?} after {output:?}");
     true
 }
 
 /// Tries all calls of a command, or some without `CRASH_MOMENTS`. Returns how many.
-fn try_all(prepared: &Path, has_data: bool, number: usize, command: &str) -> usize {
+fn try_all(prepared: &Image, number: usize, command: &str) -> usize {
     let whole = crate::moments().is_some();
     let mut tried = 0;
     for (kind, call) in CALLS.into_iter().enumerate() {
@@ -204,7 +174,7 @@ fn try_all(prepared: &Path, has_data: bool, number: usize, command: &str) -> usi
             let fault = Fault { call, path: String::new(), errno, first, lasting };
             let times = if lasting { "from then on" } else { "once" };
             let what = format!("`{command}` with {name} at {call:?} {first} {times}");
-            if !try_fault(prepared, has_data, command, &fault, &what) {
+            if !try_fault(prepared, command, &fault, &what) {
                 break;
             }
             tried += 1;
@@ -218,27 +188,24 @@ fn try_all(prepared: &Path, has_data: bool, number: usize, command: &str) -> usi
     tried
 }
 
-fn try_commands(commands: &[&str], has_data: bool) {
-    let prepared = temporary_directory();
-    prepare(prepared.path());
+fn try_commands(prepared: &Image, commands: &[&str]) {
     let try_part = |part: usize| -> usize {
         let numbered = commands.iter().enumerate().skip(part).step_by(THREADS);
-        numbered.map(|(number, command)| try_all(prepared.path(), has_data, number, command)).sum()
+        numbered.map(|(number, command)| try_all(prepared, number, command)).sum()
     };
-    let tried: usize = thread::scope(|scope| {
-        let parts: Vec<_> = (0..THREADS).map(|part| scope.spawn(move || try_part(part))).collect();
-        parts.into_iter().map(|part| part.join().unwrap()).sum()
-    });
+    let tried: usize = in_threads(try_part).into_iter().sum();
     eprintln!("{tried} faults of {} commands", commands.len());
     assert!(tried > commands.len());
 }
 
 #[test]
 fn of_commands() {
-    try_commands(&COMMANDS, true);
+    try_commands(&prepare(), &COMMANDS);
 }
 
 #[test]
 fn of_commands_that_make_the_data_directory() {
-    try_commands(&FIRST_COMMANDS, false);
+    let mut prepared = prepare();
+    prepared.retain(|path, _| path.starts_with("backups"));
+    try_commands(&prepared, &FIRST_COMMANDS);
 }

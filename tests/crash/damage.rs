@@ -1,20 +1,18 @@
 //! Bits that flip in the files: no panic, no other tenant affected, and a restore mends it.
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::fs;
 use std::sync::Arc;
-use std::thread;
 
 use serde_json::json;
 
 use crate::client::{Client, observe};
-use crate::disk_faults::THREADS;
+use crate::disk::{Disk, Image, Loss, write};
 use crate::history::State;
 use crate::recorder::{Recorder, temporary_directory};
 use crate::support::in_process::AppServer;
 use crate::support::random::Random;
 use crate::support::{DataDir, Setup};
+use crate::{THREADS, in_threads};
 
 const TENANT: &str = "data/tenants/1.db";
 
@@ -24,9 +22,9 @@ const FILES: [&str; 4] =
 
 const PAGE: usize = 4096;
 
-/// Two tenants, what they hold, and a backup of both.
+/// The files of two tenants and of a backup of both, and what the tenants hold.
 struct Fixture {
-    home: tempfile::TempDir,
+    files: Image,
     keys: [String; 2],
     content: [State; 2],
 }
@@ -49,7 +47,7 @@ impl Fixture {
         let mut clients =
             [Client::new(&recorder, "one", &keys[0]), Client::new(&recorder, "two", &keys[1])];
         clients.iter_mut().for_each(|client| (0..24).for_each(|_| drop(client.next())));
-        data_dir.cli(&["backup", data_dir.home().join("backups").to_str().unwrap()]).done();
+        data_dir.cli(&["backup", "backups"]).done();
         // Half of the content is in the files, and half in their logs.
         server.stop();
         server.restart();
@@ -57,23 +55,20 @@ impl Fixture {
         data_dir.cli(&["key", "create", "two", "--name", "in the log", "--scope", "all"]).done();
         let content = [0, 1].map(|number: usize| observe(&data_dir.with_key(&keys[number])));
         server.kill();
-        let home = temporary_directory();
-        copy(data_dir.home(), home.path());
-        Fixture { home, keys, content }
+        let mut files = Disk::of(data_dir.home()).after(Loss::Nothing);
+        files.retain(|path, _| !path.ends_with("-shm"));
+        Fixture { files, keys, content }
     }
 
     /// Flips one bit of `file`, and examines what becomes of it.
     fn flip(&self, server: &AppServer, file: &str, random: &mut Random, counts: &mut Counts) {
+        let mut files = self.files.clone();
+        let content = Arc::make_mut(files.get_mut(file).unwrap().as_mut().unwrap());
+        let (place, bit) = (choose(content, random), random.below(8));
+        content[place] ^= 1 << bit;
         let home = temporary_directory();
-        copy(self.home.path(), home.path());
-        let damaged =
-            OpenOptions::new().read(true).write(true).open(home.path().join(file)).unwrap();
-        let place = choose(&fs::read(home.path().join(file)).unwrap(), random);
-        let (offset, bit) = (place as u64, random.below(8));
-        let mut byte = [0];
-        damaged.read_exact_at(&mut byte, offset).unwrap();
-        damaged.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
-        let what = format!("bit {bit} of byte {offset} of {file}");
+        write(&files, home.path());
+        let what = format!("bit {bit} of byte {place} of {file}");
         let data_dir = DataDir::in_home(home, false);
         self.examine(server, &data_dir, file, &what, counts);
         counts.places += 1;
@@ -107,8 +102,7 @@ impl Fixture {
         );
         counts.found_by_check += usize::from(is_found);
         counts.wrong_but_sound_for_sqlite += usize::from(is_wrong && !is_found);
-        let backups = data_dir.home().join("backups");
-        let mut restore = vec!["restore", backups.to_str().unwrap()];
+        let mut restore = vec!["restore", "backups"];
         if is_tenants {
             restore.extend(["one", "--force"]);
         } else {
@@ -181,19 +175,6 @@ fn choose(content: &[u8], random: &mut Random) -> usize {
     used[random.below(used.len())]
 }
 
-fn copy(from: &Path, to: &Path) {
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            fs::create_dir(&target).unwrap();
-            copy(&entry.path(), &target);
-        } else if !entry.path().to_str().unwrap().ends_with("-shm") {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
-
 #[test]
 fn bits_that_flip() {
     let fixture = Fixture::new();
@@ -206,10 +187,7 @@ fn bits_that_flip() {
         }
         counts
     };
-    let counts: Vec<Counts> = thread::scope(|scope| {
-        let parts: Vec<_> = (0..THREADS).map(|part| scope.spawn(move || try_part(part))).collect();
-        parts.into_iter().map(|part| part.join().unwrap()).collect()
-    });
+    let counts = in_threads(try_part);
     let sum = |count: fn(&Counts) -> usize| -> usize { counts.iter().map(count).sum() };
     eprintln!(
         "{} flipped bits: `check` found {}, {} answers were refused, {} places had a wrong answer that SQLite cannot tell",

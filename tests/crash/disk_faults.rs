@@ -2,13 +2,13 @@
 //! failed request changes nothing. Other tenants are served, and service resumes by itself.
 
 use std::collections::BTreeMap;
-use std::thread;
 
 use crate::client::{Client, observe, of_client};
 use crate::history::mismatch;
 use crate::recorder::{Call, Fault, Recorder};
 use crate::run::serve;
 use crate::support::{Reply, TestServer, until};
+use crate::{THREADS, in_threads};
 
 /// The errors of Linux that a disk, or the table of open files, gives.
 pub(crate) const ERRORS: [(i32, &str); 5] =
@@ -17,9 +17,6 @@ pub(crate) const ERRORS: [(i32, &str); 5] =
 /// The calls that fail.
 pub(crate) const CALLS: [Call; 6] =
     [Call::Write, Call::Sync, Call::Open, Call::Rename, Call::Truncate, Call::Remove];
-
-/// The data directories that are tried at the same time.
-pub(crate) const THREADS: usize = 4;
 
 /// The faults of one data directory. Then a new one is made: the history of all requests grows.
 const FAULTS: usize = 40;
@@ -226,10 +223,7 @@ fn try_part(part: usize) -> usize {
 
 #[test]
 fn of_a_tenants_file() {
-    let tried: usize = thread::scope(|scope| {
-        let parts: Vec<_> = (0..THREADS).map(|part| scope.spawn(move || try_part(part))).collect();
-        parts.into_iter().map(|part| part.join().unwrap()).sum()
-    });
+    let tried: usize = in_threads(try_part).into_iter().sum();
     eprintln!("{tried} faults of a tenant's file");
     assert!(tried > CALLS.len());
 }

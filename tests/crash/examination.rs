@@ -321,21 +321,16 @@ fn assert_complete(source: &Path) {
 
 /// The operator empties the data directory and repeats what was interrupted.
 fn repeat_in_empty_directory(data_dir: &Arc<DataDir>, run: &Run) {
-    let backups = data_dir.home().join("backups");
-    let text = backups.to_str().unwrap();
     if data_dir.data().exists() {
         std::fs::remove_dir_all(data_dir.data()).unwrap();
     }
-    let arguments: Vec<&str> =
-        run.repeated.iter().map(|word| if word == "BACKUPS" { text } else { word }).collect();
-    let output = data_dir.cli(&arguments);
-    assert_eq!(output.code, Some(0), "the repeat of `{}`: {output:?}", arguments.join(" "));
+    let output = data_dir.cli(&run.repeated);
+    assert_eq!(output.code, Some(0), "the repeat of `{}`: {output:?}", run.repeated.join(" "));
     assert_eq!(problems(&data_dir.data()), "", "after the repeat");
 }
 
 /// The operator repeats what was under way, unless it has taken effect, and makes a backup.
 fn repeat_commands(data_dir: &Arc<DataDir>, run: &Run, moment: usize, taken: Option<usize>) {
-    let directory = data_dir.home().join("backups");
     for number in run.registry.unacknowledged(moment) {
         let command = &run.registry.changes[number].what;
         if command.starts_with("--json") && taken != Some(number) {
@@ -344,6 +339,6 @@ fn repeat_commands(data_dir: &Arc<DataDir>, run: &Run, moment: usize, taken: Opt
             assert_eq!(output.code, Some(0), "the repeat of `{command}`: {output:?}");
         }
     }
-    let output = data_dir.cli(&["backup", directory.to_str().unwrap()]);
+    let output = data_dir.cli(&["backup", "backups"]);
     assert_eq!(output.code, Some(0), "a backup afterwards: {output:?}");
 }

@@ -31,6 +31,18 @@ mod self_test;
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
 
+/// The threads that try faults at the same time.
+const THREADS: usize = 4;
+
+/// Runs `work` in each of the threads, with the number of the thread.
+fn in_threads<T: Send>(work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = (0..THREADS).map(|part| scope.spawn(move || work(part))).collect();
+        parts.into_iter().map(|part| part.join().unwrap()).collect()
+    })
+}
+
 /// How many moments are tried. `None`: a sample of everything.
 fn moments() -> Option<usize> {
     std::env::var("CRASH_MOMENTS").ok().map(|count| count.parse().unwrap())

@@ -18,13 +18,11 @@ pub(crate) struct Operator<'a> {
     pub recorder: &'a Recorder,
     pub history: History,
     pub backups: Vec<BackupRun>,
-    root: String,
 }
 
 impl<'a> Operator<'a> {
     pub(crate) fn new(recorder: &'a Recorder) -> Operator<'a> {
-        let root = recorder.data_dir.home().canonicalize().unwrap().to_str().unwrap().to_owned();
-        Operator { recorder, history: History::default(), backups: Vec::new(), root }
+        Operator { recorder, history: History::default(), backups: Vec::new() }
     }
 
     /// Runs a command that changes the registry.
@@ -53,25 +51,17 @@ impl<'a> Operator<'a> {
         (made["key"].as_str().unwrap().to_owned(), made["id"].to_string())
     }
 
-    pub(crate) fn backups_directory(&self) -> String {
-        format!("{}/backups", self.root)
-    }
-
     /// Backs up everything, or one tenant.
     pub(crate) fn back_up(&mut self, options: &[&str]) {
-        let directory = self.backups_directory();
-        let arguments = [&["--json", "backup", directory.as_str()], options].concat();
+        let arguments = [&["--json", "backup", "backups"], options].concat();
         let (started, output, acknowledged) = timed(self.recorder, &arguments);
         let document = output.json();
-        let relative =
-            |path: &Value| path.as_str().unwrap().strip_prefix(&self.root).unwrap()[1..].to_owned();
-        for removed in document["removed"].as_array().unwrap() {
-            let name = relative(removed);
-            self.backups.iter_mut().find(|backup| backup.directory == name).unwrap().removed =
-                Some(started);
+        for name in document["removed"].as_array().unwrap() {
+            let removed = self.backups.iter_mut().find(|backup| *name == *backup.directory);
+            removed.unwrap().removed = Some(started);
         }
         self.backups.push(BackupRun {
-            directory: relative(&document["folder"]),
+            directory: document["folder"].as_str().unwrap().to_owned(),
             acknowledged,
             removed: None,
         });

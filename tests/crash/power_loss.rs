@@ -16,9 +16,6 @@ use crate::support::DataDir;
 use crate::support::in_process::AppServer;
 use crate::support::random::Random;
 
-/// The disks that are examined at the same time.
-const THREADS: usize = 4;
-
 /// One disk in so many is examined with the shipped binary.
 const BINARY: usize = 12;
 
@@ -58,7 +55,7 @@ pub(crate) fn fail_at(run: &Run, moments: &[usize]) -> Report {
     let receiver = Mutex::new(receiver);
     let (examined, findings) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..THREADS {
+        for _ in 0..crate::THREADS {
             scope.spawn(|| {
                 let server = AppServer::start();
                 loop {

@@ -30,7 +30,7 @@ pub(crate) struct Run {
     pub backups: Vec<BackupRun>,
     /// The command that an operator repeats, in an empty directory, if the power loss has left no
     /// registry.
-    pub repeated: Vec<String>,
+    pub repeated: Vec<&'static str>,
     /// The options of `serve` that the server is started with after the power loss.
     pub serve: Vec<String>,
     /// Whether the databases are of an earlier version before the run.
@@ -224,9 +224,8 @@ fn operate(operator: &mut Operator<'_>, keys: &[String; 3]) -> Vec<ClientRun> {
     operator.import("operated", "op-import", &mut client.history);
     client.next();
     // While the tenant is served.
-    let backups = operator.backups_directory();
     let (started, _, acknowledged) =
-        timed(operator.recorder, &["restore", &backups, "operated", "--force"]);
+        timed(operator.recorder, &["restore", "backups", "operated", "--force"]);
     client.history.restored(started, acknowledged, &at_backup);
     for _ in 0..4 {
         client.next();
@@ -323,7 +322,8 @@ pub(crate) fn restore_anew() -> Run {
     let backups = recorder.data_dir.home().join("backups");
     source.cli(&["backup", backups.to_str().unwrap()]).done();
     let start = Disk::of(recorder.data_dir.home());
-    let (_, _, acknowledged) = timed(&recorder, &["restore", backups.to_str().unwrap()]);
+    let repeated = ["restore", "backups"];
+    let (_, _, acknowledged) = timed(&recorder, &repeated);
     let mut registry = operator.history.end();
     registry.retain(|name, _| !name.starts_with("password"));
     let mut operator = Operator::new(&recorder);
@@ -333,9 +333,8 @@ pub(crate) fn restore_anew() -> Run {
     let state = client.history.end();
     client.history = History::default();
     client.history.restored(0, acknowledged, &state);
-    let repeated = ["restore", "BACKUPS"].map(str::to_owned).to_vec();
     Run {
-        repeated,
+        repeated: repeated.to_vec(),
         ..finish("restore into a new data directory", &recorder, start, operator, vec![client])
     }
 }

@@ -268,11 +268,7 @@ int open(const char *name, int flags, ...)
     return opened("open", AT_FDCWD, name, flags, mode);
 }
 
-int open64(const char *name, int flags, ...)
-{
-    MODE(flags, mode)
-    return opened("open64", AT_FDCWD, name, flags, mode);
-}
+int open64(const char *name, int flags, ...) __attribute__((alias("open")));
 
 int openat(int directory, const char *name, int flags, ...)
 {
@@ -280,21 +276,14 @@ int openat(int directory, const char *name, int flags, ...)
     return opened("openat", directory, name, flags, mode);
 }
 
-int openat64(int directory, const char *name, int flags, ...)
-{
-    MODE(flags, mode)
-    return opened("openat64", directory, name, flags, mode);
-}
+int openat64(int directory, const char *name, int flags, ...) __attribute__((alias("openat")));
 
 int creat(const char *name, mode_t mode)
 {
     return opened("creat", AT_FDCWD, name, O_CREAT | O_WRONLY | O_TRUNC, mode);
 }
 
-int creat64(const char *name, mode_t mode)
-{
-    return opened("creat64", AT_FDCWD, name, O_CREAT | O_WRONLY | O_TRUNC, mode);
-}
+int creat64(const char *name, mode_t mode) __attribute__((alias("creat")));
 
 /* Where a write without an offset goes. */
 static uint64_t position(int fd)
@@ -359,10 +348,7 @@ ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t offset)
     return written;
 }
 
-ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset)
-{
-    return pwrite64(fd, bytes, length, offset);
-}
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset) __attribute__((alias("pwrite64")));
 
 int ftruncate64(int fd, off64_t length)
 {
@@ -380,10 +366,7 @@ int ftruncate64(int fd, off64_t length)
     return result;
 }
 
-int ftruncate(int fd, off_t length)
-{
-    return ftruncate64(fd, length);
-}
+int ftruncate(int fd, off_t length) __attribute__((alias("ftruncate64")));
 
 static int synced(int fd, int (*sync_)(int))
 {
@@ -571,7 +554,4 @@ void *mmap64(void *at, size_t length, int protection, int flags, int fd, off64_t
     return REAL(mmap64)(at, length, protection, flags, fd, offset);
 }
 
-void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
-{
-    return mmap64(at, length, protection, flags, fd, offset);
-}
+void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset) __attribute__((alias("mmap64")));
