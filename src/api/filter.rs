@@ -34,7 +34,7 @@ pub fn filters(resource: &'static Resource) -> &'static [Filter] {
 fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
     let fields = resource.sortable_fields().filter(|field| **field != ID);
     let columns =
-        fields.flat_map(|field| [Column::of(field)].into_iter().chain(Column::behind(field)));
+        fields.flat_map(|field| [Column::of(field)].into_iter().chain(Column::through(field)));
     columns.flat_map(|column| {
         let is_range = matches!(column.field.kind, Kind::Date | Kind::Timestamp);
         let bounds = [("", Bound::Equal), ("_from", Bound::From), ("_to", Bound::To)];

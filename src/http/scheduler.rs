@@ -11,7 +11,8 @@
 //! the five running threads. Without the limit of a lane, A and B would occupy every worker for
 //! seconds. Without the turns, a tenant with many waiting jobs would run all of them first.
 //!
-//! The workers share one scheduler behind a lock (worker_pool.rs). It never waits.
+//! The workers share one scheduler behind a lock (worker_pool.rs). No method of the scheduler
+//! waits.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -80,10 +81,11 @@ impl<J> Scheduler<J> {
     }
 
     /// Adds a waiting job, and returns `None` if there is room. Otherwise returns the job that the
-    /// caller must reject: the newest of the longest lane. If several lanes are the longest, the
-    /// lane of the new job loses a job.
+    /// caller must reject: the newest job of the busiest address of the longest lane. If several
+    /// lanes are the longest, the lane of the new job loses a job. A lane over its own limit also
+    /// loses a job.
     ///
-    /// Example: of 1,024 waiting jobs, A has 1,000 and B has 24. A new job of C has room, because A
+    /// Example: of 1,024 waiting jobs, A has 1,000 and B has 24. A new job of C is queued, and A
     /// loses its newest job. A new job of A is rejected itself, unless another address of A has
     /// more jobs. Without this rule, A could fill the queue, and all others would get `overloaded`.
     pub fn add(&mut self, lane: Lane, client: IpAddr, job: J) -> Option<J> {
@@ -106,8 +108,8 @@ impl<J> Scheduler<J> {
     /// Takes the next job that may run. Its lane counts the job as running until the caller calls
     /// [`Scheduler::finish`].
     ///
-    /// One worker always stays free to receive requests. Otherwise nobody would learn that a tenant
-    /// without running jobs has sent one.
+    /// One worker always stays free to receive requests. Otherwise nobody would receive the request
+    /// of a tenant that has no running job.
     pub fn start_next(&mut self) -> Option<(Lane, J)> {
         let running: usize = self.lanes.iter().map(|state| state.running).sum();
         // With `max`, a pool of one worker runs jobs, too. `serve` has at least 4 workers.

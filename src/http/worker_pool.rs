@@ -55,7 +55,7 @@ pub struct Job {
 /// target (8 KiB) fit into the connection's buffer. A head that does not fit ends the process.
 const MAX_SENT: usize = 8;
 
-/// The most requests that wait to be sent. A worker takes them in about 10 ms.
+/// The most requests that wait to be sent. One worker takes all 1,024 in about 10 ms.
 const MAX_UNSENT: usize = 1024;
 
 /// The most workers that wait for requests at the same time. The others sleep. So a request wakes a
@@ -277,7 +277,8 @@ impl Shared {
         let received = match self.server.recv() {
             Ok(received) => received,
             Err(error) => {
-                // An error without a number of the system comes from `unblock`: the pool stops.
+                // An error without a code of the operating system comes from `unblock`: the pool
+                // stops.
                 if error.raw_os_error().is_some() {
                     self.outbox.lock().fail(&format!("it accepts no connections ({error})"));
                 }
@@ -285,13 +286,15 @@ impl Shared {
             }
         };
         let exchange = self.take(&received);
-        // A dropped `tiny_http::Request` writes a 500 to the connection. Its writer writes nothing.
+        // A dropped `tiny_http::Request` writes a 500 to the connection. Its writer, dropped
+        // instead, writes nothing.
         drop(received.into_writer());
         let Exchange { request, responder } = *exchange?;
         guard(request.id, || (self.handler)(request, responder))?.map(Box::new)
     }
 
-    /// The exchange that `received` names. `None` for the watchdog's request.
+    /// The exchange that `received` names. `None` for the watchdog's request, and if tiny_http has
+    /// failed.
     fn take(&self, received: &tiny_http::Request) -> Option<Box<Exchange>> {
         let number =
             received.headers().first().and_then(|header| header.value.as_str().parse().ok());
@@ -304,7 +307,7 @@ impl Shared {
         let index = outbox.sent.iter().position(|(sent, _)| Some(*sent) == number);
         let exchange = index.map(|index| outbox.sent.swap_remove(index).1);
         outbox.send();
-        let exchange = exchange.filter(|exchange| exchange.request.is(received));
+        let exchange = exchange.filter(|exchange| exchange.request.has_head_of(received));
         if exchange.is_none() {
             outbox.fail("it received a request that was not sent");
         }
@@ -324,7 +327,7 @@ fn guard<T>(request_id: Uuid, work: impl FnOnce() -> T) -> Option<T> {
 impl Request {
     /// Whether tiny_http has read the head as the edge wrote it. If not, the numbers of tiny_http
     /// cannot be trusted, and a client could get the response to another request.
-    fn is(&self, received: &tiny_http::Request) -> bool {
+    fn has_head_of(&self, received: &tiny_http::Request) -> bool {
         let target = received.url();
         let (path, query) =
             target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));

@@ -8,19 +8,19 @@ pub struct Column {
     pub field: &'static Field,
     /// The reference to the record that has the field ([`Field::filters_by`]); `None` if the
     /// records of the list have it.
-    pub behind: Option<&'static Field>,
+    pub through: Option<&'static Field>,
 }
 
 impl Column {
     pub const fn of(field: &'static Field) -> Column {
-        Column { field, behind: None }
+        Column { field, through: None }
     }
 
     /// Returns the column of the referenced record by which lists are filtered too, if `reference`
     /// declares one.
-    pub fn behind(reference: &'static Field) -> Option<Column> {
+    pub fn through(reference: &'static Field) -> Option<Column> {
         let field = reference.references?.field(reference.filters_by?)?;
-        Some(Column { field, behind: Some(reference) })
+        Some(Column { field, through: Some(reference) })
     }
 }
 

@@ -132,7 +132,7 @@ mod tests {
         let mut names = Vec::new();
         for (resource, reference) in declared {
             let Some(name) = reference.filters_by else { continue };
-            let column = Column::behind(reference).expect("the filter is a field behind it");
+            let column = Column::through(reference).expect("the filter is a field behind it");
             let field = column.field;
             assert!(field.required, "null stands for no reference");
             assert_eq!(resource.field(name), None);

@@ -90,7 +90,7 @@ impl From<RegistryError> for Notice {
     fn from(error: RegistryError) -> Notice {
         match error {
             RegistryError::NoKey(_) => {
-                Notice::new(404, "There is no such key any more. Nothing was changed.")
+                Notice::new(404, "There is no such key. Nothing was changed.")
             }
             RegistryError::KeyEnded { state, .. } => Notice::invalid(format!(
                 "This key is {state} and cannot be changed or replaced. Nothing was changed."

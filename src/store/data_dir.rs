@@ -3,7 +3,7 @@
 //!
 //! | constructor | caller |
 //! |---|---|
-//! | [`DataDir::create`] | `serve`, `tenant create` and the restore of one tenant, first of all |
+//! | [`DataDir::create`] | `serve`, `tenant create` and the restore of one tenant, before the next calls |
 //! | [`DataDir::open`] | every command except `serve` and the restore of everything |
 //! | [`DataDir::lock_to_serve`], then [`DataDir::open_to_serve`] | `serve` |
 //! | [`DataDir::open_empty`] | the restore of everything |
@@ -29,8 +29,9 @@
 //! lock of `data/tenants`, a second server would wait for the first one instead of ending with an
 //! error.
 //!
-//! Every constructor of [`DataDir`] compares the user who runs the process with the owner of the
-//! registry. Root is no exception: the service could not open the files that root creates.
+//! [`DataDir::create`], [`DataDir::open`], [`DataDir::open_to_serve`] and every restore compare the
+//! user who runs the process with the owner of the registry. Root is no exception: the service
+//! could not open the files that root creates.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File, TryLockError};
@@ -52,7 +53,7 @@ pub const REGISTRY_FILE: &str = "registry.db";
 /// `migrations/README.md` says how to change a schema.
 pub(crate) static REGISTRY: Schema = Schema {
     sql: include_str!("registry/schema.sql"),
-    // Version 4 is not released, so changes of the schema keep it.
+    // Version 4 is not released, so a change of the schema needs no new number.
     version: 4,
     steps: &[(3, include_str!("migrations/registry/3.sql"))],
     // Version 4 allows more actions of events. SQLite cannot change a CHECK constraint, so the
@@ -63,7 +64,7 @@ pub(crate) static REGISTRY: Schema = Schema {
 
 pub(crate) static TENANT: Schema = Schema {
     sql: include_str!("../../schema.sql"),
-    // Version 5 is not released, so changes of the schema keep it.
+    // Version 5 is not released, so a change of the schema needs no new number.
     version: 5,
     steps: &[
         (3, include_str!("migrations/tenant/3.sql")),
@@ -133,8 +134,8 @@ fn has_no_data(data_dir: &Path) -> io::Result<bool> {
 /// If there is no registry yet, only a restore compares with the owner of the directory. Other
 /// commands accept the directory, because a checkout in a container often belongs to somebody else.
 ///
-/// If root already owns the registry in the service's directory, another command by root does not
-/// help. So the message says how to give the files back to the service.
+/// If root already owns the registry in the service's directory, a command by root would not help
+/// the service. So the message says how to give the files back to the service.
 pub(crate) fn require_owner(data_dir: &Path, is_restore: bool) -> Result<(), OpenError> {
     let registry = registry_database(data_dir);
     // If the directory cannot be looked up, the caller cannot open it either, and reports why.
@@ -210,7 +211,7 @@ impl DataDir {
     pub fn open(path: &Path) -> Result<DataDir, OpenError> {
         require_owner(path, false)?;
         registry_database(path).require_file()?;
-        DataDir::lock_shared_and_recover(path, false)
+        DataDir::recover_and_lock_shared(path, false)
     }
 
     /// Opens the data directory for the server, which has called [`DataDir::lock_to_serve`]. Waits
@@ -218,7 +219,7 @@ impl DataDir {
     /// that cannot be migrated is unavailable.
     pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
         require_owner(path, false)?;
-        let data_dir = DataDir::lock_shared_and_recover(path, true)?;
+        let data_dir = DataDir::recover_and_lock_shared(path, true)?;
         migrate(&registry_database(path))?;
         for id in tenant_file_ids(path)? {
             if let Err(error) = migrate(&tenant_database(path, id)) {
@@ -263,11 +264,12 @@ impl DataDir {
 
     /// Takes the shared lock of `data`. If no other process uses the directory, recovers the WALs
     /// first. Otherwise the other process has recovered the WALs, or does so now. A command then
-    /// waits for such a recovery alone, and a server (`must_recover`) for the end of the process.
+    /// waits only until that recovery ends. A server (`must_recover`) waits until the other process
+    /// ends.
     ///
     /// `flock` gives up the exclusive lock before it takes the shared lock. Another process may
     /// then recover the WALs a second time, which changes nothing.
-    fn lock_shared_and_recover(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
+    fn recover_and_lock_shared(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
         let failed = |error| OpenError::unusable(path, error);
         let tenants = tenants_dir(path);
         files::refuse_link(&tenants).map_err(|error| OpenError::unusable(&tenants, error))?;

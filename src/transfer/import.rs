@@ -47,7 +47,8 @@ pub struct Imported {
     pub fields: Counts,
     /// For each field or `custom.NAME`, the number of records that lose zeros: `007` becomes `7`.
     pub lost_zeros: Counts,
-    /// For each natural key, the number of new records whose value an older record has, too.
+    /// For each natural key, the number of new records whose value an older record has, too. Only
+    /// the first natural key with a value counts in a row.
     pub repeated_keys: Counts,
 }
 
@@ -111,8 +112,8 @@ impl Import {
         if self.dry_run {
             return file.read(|reading| self.import_rows(source, reading, None, observer));
         }
-        let finds_records = matches!(self.mode, Mode::UpdateBy(_));
-        let transaction = file.begin_import(self.resource, finds_records, || observer.waiting())?;
+        let needs_indexes = matches!(self.mode, Mode::UpdateBy(_));
+        let transaction = file.begin_import(self.resource, needs_indexes, || observer.waiting())?;
         let writing = transaction.writing();
         let context = ChangeContext { at: now, actor: Actor::Command("import") };
         let writer = RowWriter { transaction: &transaction, writing: &writing, context };
@@ -192,7 +193,8 @@ struct RowImporter<'a> {
     writer: Option<RowWriter<'a>>,
     observer: &'a mut dyn ImportObserver,
     /// The id of the first new record: a smaller id is from before the import. `None` if natural
-    /// keys are not compared, in an empty table for example. Its indexes are made after the rows.
+    /// keys are not compared. An empty table has no older records, and its indexes are made after
+    /// the rows.
     first_new: Option<RecordId>,
     imported: Imported,
     invalid_rows: u64,
@@ -314,8 +316,8 @@ impl RowImporter<'_> {
         Ok(())
     }
 
-    /// Counts and reports the errors of a row. The header counts as a row. Nothing is stored any
-    /// more.
+    /// Counts and reports the errors of a row. The header counts as a row. The first call rolls
+    /// back the import, and nothing is stored from then on.
     fn reject(&mut self, errors: Vec<RowError>) -> Result<(), ImportError> {
         if let Some(writer) = self.writer.take() {
             writer.transaction.abandon()?;

@@ -72,7 +72,7 @@ fn another_tenants_keys_are_like_none() {
     let mut browser = panel.signed_in("acme");
     for action in ["revoke", "delete", "replace", "edit"] {
         let others = browser.send(action, &[("key", &id), ("overlap", "1d")]).is(404);
-        let others = others.saying("There is no such key any more");
+        let others = others.saying("There is no such key");
         let none = browser.send(action, &[("key", "999"), ("overlap", "1d")]).is(404);
         assert_eq!(others.text(), none.text());
         let others = browser.get(&format!("{action}={id}")).is(404);

@@ -208,7 +208,7 @@ impl Parameter {
 
     /// A filter. Only a filter by a referenced record needs words beside its schema.
     fn filter(filter: &Filter, resource: &Resource) -> Parameter {
-        let about = filter.column.behind.and_then(|field| field.references).map(|target| {
+        let about = filter.column.through.and_then(|field| field.references).map(|target| {
             let name = target.name;
             format!("Only records of this {name}; `null` finds those of no {name}.")
         });

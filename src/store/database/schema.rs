@@ -5,10 +5,10 @@
 //!
 //! - A step that only adds columns and indexes leaves the rows in place. Example: version 5 of a
 //!   tenant adds `employee_number`. A tenant with 300,000 records takes less than 2 seconds.
-//! - An older file is copied: the tables get other names, new tables are created, and each column
-//!   is copied by its name. Example: version 3 has `changes.former`. A statement renames the column
-//!   to `before`, and the copy then finds `before` in both tables. It takes half a minute for
-//!   300,000 records, so new steps should add.
+//! - A file older than `last_copy` is copied: the tables get other names, new tables are created,
+//!   and each column is copied by its name. Example: version 3 has `changes.former`. A statement
+//!   renames the column to `before`, and the copy then finds `before` in both tables. It takes half
+//!   a minute for 300,000 records, so new steps should add.
 //!
 //! Both kinds refuse a file that somebody else has changed, because rows would be lost or the file
 //! would differ from a new one. Example: an operator has added the column `cost_center`. A copy
@@ -100,10 +100,10 @@ impl Database {
     }
 
     /// Migrates the database if its schema is older, and returns the former version. After an error
-    /// the file is as it was.
+    /// before the commit, the file is as it was.
     pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
         self.require_file()?;
-        // The file alone has the version: `recover` has copied the WAL into it.
+        // The file without its WAL is enough: `recover` has copied the WAL into it.
         let known = self.schema.version;
         if version_in_file(&self.path).is_ok_and(|found| found == known) {
             return Ok(None);
@@ -227,7 +227,7 @@ fn execute_each(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
 }
 
 /// The differences between the database and a new one, as texts for the operator. The tables of a
-/// replicator do not count. No view and no trigger is evaluated.
+/// replicator do not count. No view and no trigger is executed.
 pub(crate) fn differences(
     connection: &Connection,
     schema: &Schema,

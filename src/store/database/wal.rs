@@ -16,9 +16,10 @@
 //! of them or fails. In the example, frame 101 is on the disk before frame 102 is written. A reader
 //! sees the same bytes all the time.
 //!
-//! When a server or the first command starts, [`recover`] makes each WAL durable and copies it into
-//! its database. Every function here runs in the thread that writes: a command's only thread, the
-//! tenant's writer thread, or the thread that starts the server.
+//! When a server starts, or a command while no other process has a database open, [`recover`] makes
+//! each WAL durable and copies it into its database. Every function here runs in the thread that
+//! writes: a command's only thread, the tenant's writer thread, or the thread that starts the
+//! server.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -102,8 +103,8 @@ impl Database {
 /// process may use the database.
 ///
 /// If the WAL cannot be made durable, the result is an error, because nothing may be committed
-/// behind it. If only the copy fails, the WAL stays where it is and loses nothing. A damaged
-/// database is an example. The next open of the database reports the cause.
+/// behind it. If only the copy fails, because the database is damaged for example, the WAL stays
+/// where it is and loses nothing. The next open of the database reports the cause.
 pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
     if !rewrite_in_place(&database.companion("-wal")).map_err(|error| database.unusable(error))? {
         return Ok(());
@@ -162,8 +163,8 @@ fn rewrite_in_place(path: &Path) -> io::Result<bool> {
 }
 
 /// Syncs the directory that holds `path`. Ends the process if the disk refuses to sync. If the
-/// directory cannot be opened, because of too many open files for example, the disk was asked for
-/// nothing, and the result is an ordinary error.
+/// directory cannot be opened, because of too many open files for example, no sync was tried, and
+/// the result is an ordinary error.
 pub(super) fn sync_name(path: &Path) -> io::Result<()> {
     files::open_parent(path)?.sync_all().unwrap_or_else(|error| end_process(&error));
     Ok(())

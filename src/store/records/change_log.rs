@@ -176,7 +176,7 @@ pub enum Start {
     Oldest,
     /// At the newest entry, backwards. [`ChangesPage::next`] has no meaning then.
     Newest,
-    /// Behind the newest entry: the page is empty, and a client begins to follow the changes here.
+    /// After the newest entry: the page is empty, and a client begins to follow the changes here.
     Now,
     After(Position),
 }
@@ -201,13 +201,13 @@ pub struct ChangesPage {
 }
 
 /// The columns of an entry. `fields`, `before` and `by` are JSON text.
-const ENTRY: &str = "seq, at, resource, record_id, action, request_id,
+const ENTRY_COLUMNS: &str = "seq, at, resource, record_id, action, request_id,
     json(fields) AS fields, coalesce(json(before), 'null') AS before,
     iif(by_key IS NULL, json_object('kind', 'command', 'name', by_name),
       json_object('kind', 'key', 'id', by_key, 'name', by_name, 'prefix', by_prefix)) AS by";
 
 impl Reading<'_> {
-    /// One page of the change log. `None` if entries behind the position are gone, or if the
+    /// One page of the change log. `None` if entries after the position are gone, or if the
     /// position is of another lineage.
     pub fn changes(&self, query: &ChangesQuery) -> Result<Option<ChangesPage>, DatabaseError> {
         let sql = "SELECT lineage, last_seq FROM changes_state";
@@ -247,14 +247,15 @@ impl Reading<'_> {
         Ok(Some(ChangesPage { json: json.take(), next: Position { lineage, seq }, more }))
     }
 
-    /// The time from which on a command shows entries. The server has stored its `--keep-changes`.
+    /// The time from which on a command shows entries. A command does not know the server's
+    /// `--keep-changes`, so the server stores the value in the file.
     pub fn changes_shown_since(&self, now: Timestamp) -> Result<Timestamp, DatabaseError> {
         let sql = "SELECT keep_seconds FROM changes_state";
         let keep: i64 = self.connection.query_row(sql, [], |row| row.get(0))?;
         Ok(Timestamp::from_unix(now.unix().saturating_sub(keep)))
     }
 
-    /// Writes the entry of a row of [`ENTRY`], with its record as it is now.
+    /// Writes the entry of a row of [`ENTRY_COLUMNS`], with its record as it is now.
     fn write_entry(&self, json: &mut JsonWriter, row: &Row<'_>) -> Result<(), DatabaseError> {
         json.begin_object();
         json.member("seq", &row.get::<_, i64>("seq")?);
@@ -283,8 +284,8 @@ impl Reading<'_> {
     }
 }
 
-/// Whether an entry behind `seq` was removed or is too old to be shown. Later entries have later
-/// times, so only the first entry behind `seq` is looked at.
+/// Whether an entry after `seq` was removed or is too old to be shown. Later entries have later
+/// times, so only the first entry after `seq` is looked at.
 fn has_missed(
     connection: &Connection,
     resources: &[&'static Resource],
@@ -316,7 +317,7 @@ fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Res
     Ok(Version(numbers.into_iter().max().unwrap_or(0)))
 }
 
-/// The statement for a page of entries behind the number `after`, with one entry more, which tells
+/// The statement for a page of entries after the number `after`, with one entry more, which tells
 /// whether further pages follow. Each resource is read along its own index.
 pub(super) fn select(
     query: &ChangesQuery,
@@ -341,7 +342,7 @@ pub(super) fn select(
     values.push(limit);
     let seqs = parts.join(" UNION ALL ");
     let sql = format!(
-        "SELECT {ENTRY} FROM changes WHERE seq IN ({seqs}) ORDER BY seq {direction} LIMIT ?"
+        "SELECT {ENTRY_COLUMNS} FROM changes WHERE seq IN ({seqs}) ORDER BY seq {direction} LIMIT ?"
     );
     (sql, values)
 }

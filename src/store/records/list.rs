@@ -10,8 +10,8 @@ use crate::json_writer::JsonWriter;
 use crate::model::{Bound, Column, ID, KeysetPosition, ListQuery, RecordId, Value};
 use crate::store::error::DatabaseError;
 
-/// As many records are found along a filter and then sorted. More are read in the list's order,
-/// where a page is full soon.
+/// If at most this many records pass a filter, they are found by the filter's index and then
+/// sorted. Otherwise rows are read in the list's order, where a page is full soon.
 const MAX_SORTED: u32 = 4_000;
 
 /// One page of a list.
@@ -32,9 +32,9 @@ impl Reading<'_> {
         let access = access(self.connection, list, &search)?;
         let (json, next) = self.rows(&PageQuery::new(list, &search, access))?;
         let total = || {
-            let access = if access == AccessPath::Sort { AccessPath::Any } else { access };
+            let access = if access == AccessPath::InOrder { AccessPath::Any } else { access };
             let query = PageQuery::new(list, &search, access);
-            let sql = format!("SELECT count(*) {}", query.rows());
+            let sql = format!("SELECT count(*) {}", query.from_where());
             value(self.connection, &sql, &query.values)
         };
         let total = list.total.then(total).transpose()?;
@@ -95,10 +95,11 @@ impl Search {
 /// How the rows of a list are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessPath {
-    /// In the list's order: along the index of the sort column, or along one that has the rows of
-    /// one value in the order of ids. Filters are tested on the rows.
-    Sort,
-    /// Along the index of a column that few records pass, and then sorted.
+    /// In the list's order: along the index of the sort column. A list by id with one filter by
+    /// equality is read along the filter's index, which has equal values in the order of ids. Other
+    /// filters are tested on the rows.
+    InOrder,
+    /// Along the index of a column whose filter few records pass, and then sorted.
     Filter(Column),
     /// By the search table, and then sorted.
     Search,
@@ -106,30 +107,30 @@ pub(super) enum AccessPath {
     Any,
 }
 
-/// How to find the rows of a page. SQLite plans without knowing how many records pass a filter, so
-/// they are counted, up to [`MAX_SORTED`], except where the filter's index has the order of the
-/// list.
+/// How to find the rows of a page. SQLite plans without knowing how many records pass a filter. So
+/// this function counts them, up to [`MAX_SORTED`]. It does not count if the index of the only
+/// filter has the order of the list.
 pub(super) fn access(
     connection: &Connection,
     list: &ListQuery,
     search: &Search,
 ) -> rusqlite::Result<AccessPath> {
-    let is_decided = match list.filters.as_slice() {
+    let filter_has_order = match list.filters.as_slice() {
         [(column, bound, _)] => search.words.is_empty() && has_order_of_ids(list, *column, *bound),
         _ => false,
     };
-    for (column, ..) in list.filters.iter().filter(|_| !is_decided) {
+    for (column, ..) in list.filters.iter().filter(|_| !filter_has_order) {
         let mut query = PageQuery::of_table(list, AccessPath::Filter(*column));
         for (_, bound, value) in list.filters.iter().filter(|(filtered, ..)| filtered == column) {
             query.filter(*column, *bound, value);
         }
-        let some = format!("SELECT 1 {} LIMIT {MAX_SORTED} + 1", query.rows());
+        let some = format!("SELECT 1 {} LIMIT {MAX_SORTED} + 1", query.from_where());
         let sql = format!("SELECT count(*) <= {MAX_SORTED} FROM ({some})");
         if value(connection, &sql, &query.values)? {
             return Ok(AccessPath::Filter(*column));
         }
     }
-    Ok(if search.expression.is_some() { AccessPath::Search } else { AccessPath::Sort })
+    Ok(if search.expression.is_some() { AccessPath::Search } else { AccessPath::InOrder })
 }
 
 /// A condition with its values.
@@ -177,13 +178,14 @@ impl<'a> PageQuery<'a> {
     }
 
     fn filter(&mut self, column: Column, bound: Bound, value: &Value) {
-        // A required field of a referenced record is null where the reference is.
-        let column = match (column.behind, value) {
+        // A required field of a referenced record is null only if there is no referenced record. So
+        // the reference is tested.
+        let column = match (column.through, value) {
             (Some(reference), Value::Null) => Column::of(reference),
             _ => column,
         };
         let uses_index = match self.access {
-            AccessPath::Sort => {
+            AccessPath::InOrder => {
                 column == Column::of(self.list.sort) || has_order_of_ids(self.list, column, bound)
             }
             AccessPath::Filter(narrow) => column == narrow,
@@ -192,8 +194,8 @@ impl<'a> PageQuery<'a> {
         };
         // SQLite uses no index for a term with a unary `+`.
         let plus = if uses_index { "" } else { "+" };
-        let behind = column.behind.and_then(|field| Some((field, field.references?)));
-        self.add(match (behind, column.field.name) {
+        let through = column.through.and_then(|field| Some((field, field.references?)));
+        self.add(match (through, column.field.name) {
             (Some((reference, resource)), name) => {
                 let (passing, values) = comparison(name, bound, value);
                 let (reference, table) = (reference.name, resource.plural);
@@ -203,8 +205,8 @@ impl<'a> PageQuery<'a> {
         });
     }
 
-    /// The id as the table that is read first knows it, so that a page begins where it should there
-    /// too.
+    /// The id column of the table that SQLite reads first, so that SQLite seeks to the beginning of
+    /// the page in this table.
     fn id(&self) -> &'static str {
         match self.access {
             _ if self.from_search => "s.rowid",
@@ -221,8 +223,10 @@ impl<'a> PageQuery<'a> {
         }
     }
 
-    /// The stretches of the list from its position on, in its order. Nulls and ties need stretches
-    /// of their own, so that each is read along an index.
+    /// The rest of the list behind its position, in stretches. A stretch is a range that one index
+    /// gives in the list's order. Example: a list by city stands at a record in Kiel. The first
+    /// stretch has the other records in Kiel, the second the later cities, and in descending order
+    /// a third has the records without a city.
     pub(super) fn stretches(&self) -> Vec<Condition> {
         let ListQuery { sort, descending, after, .. } = self.list;
         let (term, id) = (self.sort_term(), self.id());
@@ -254,9 +258,9 @@ impl<'a> PageQuery<'a> {
     ) -> (String, Vec<Value>) {
         let ListQuery { resource, include, sort, descending, .. } = self.list;
         let columns = &Statements::of(resource).columns;
-        let (term, id, rows) = (self.sort_term(), self.id(), self.rows());
+        let (term, id, rows) = (self.sort_term(), self.id(), self.from_where());
         let direction = if *descending { "DESC" } else { "ASC" };
-        // The search table is in the order of ids alone.
+        // Ids have no ties. A second term would make SQLite sort the rows of the search table.
         let ties = if **sort == ID { String::new() } else { format!(", {id} {direction}") };
         let mut sql = format!(
             "SELECT {columns} {rows} AND {condition} ORDER BY {term} {direction}{ties} LIMIT ?"
@@ -270,8 +274,8 @@ impl<'a> PageQuery<'a> {
         (sql, values.collect())
     }
 
-    /// The rows as the end of a statement.
-    fn rows(&self) -> String {
+    /// The clauses FROM and WHERE of a statement for the rows.
+    fn from_where(&self) -> String {
         let conditions = self.conditions.iter().map(|condition| format!(" AND {condition}"));
         let (conditions, table) = (conditions.collect::<String>(), self.list.resource.plural);
         // `CROSS JOIN` has SQLite read the first table first.
@@ -283,7 +287,7 @@ impl<'a> PageQuery<'a> {
 
 /// Whether the index of a filter's column has the rows that pass in the order of the list.
 fn has_order_of_ids(list: &ListQuery, column: Column, bound: Bound) -> bool {
-    *list.sort == ID && column.behind.is_none() && bound == Bound::Equal
+    *list.sort == ID && column.through.is_none() && bound == Bound::Equal
 }
 
 /// A filter by a custom field searches the JSON text, which [`custom::to_text`] writes. A quotation

@@ -266,7 +266,7 @@ fn sorted(mut ids: Vec<i64>, sort: &str, descending: bool) -> Vec<i64> {
 fn a_list_finds_the_same_however_its_records_are_found() {
     let (_directory, connection) = tenant_file();
     let hardware = hardware_of_customers(&connection);
-    let customer_id = Column::behind(field(&HARDWARE, "employee_id")).unwrap();
+    let customer_id = Column::through(field(&HARDWARE, "employee_id")).unwrap();
     let lost = equals(field(&HARDWARE, "status"), "lost");
     let of = |customer: Option<i64>| {
         (customer_id, Bound::Equal, customer.map_or(Value::Null, Value::Integer))

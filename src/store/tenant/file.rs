@@ -38,18 +38,18 @@ impl TenantFile {
         Reading::in_snapshot(&self.connection, work)
     }
 
-    /// Begins the one write transaction of an import into `resource`. If it `finds` records, it
-    /// needs the indexes. Waits for another writer, and calls `wait` first if that takes long.
+    /// Begins the one write transaction of an import into `resource`. If it finds records, it
+    /// `needs_indexes`. Waits for another writer, and calls `wait` first if that takes long.
     pub fn begin_import(
         &mut self,
         resource: &Resource,
-        finds: bool,
+        needs_indexes: bool,
         wait: impl FnOnce(),
     ) -> Result<ImportTransaction<'_>, DatabaseError> {
         let transaction = begin(&mut self.connection, wait)?;
         database::make_durable(self.database.path())?;
         let is_empty = format!("SELECT NOT EXISTS (SELECT 1 FROM {})", resource.plural);
-        let finish = if !finds && transaction.query_row(&is_empty, [], |row| row.get(0))? {
+        let finish = if !needs_indexes && transaction.query_row(&is_empty, [], |row| row.get(0))? {
             drop_indexes(&transaction, resource)?
         } else {
             String::new()

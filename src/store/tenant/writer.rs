@@ -66,8 +66,8 @@ pub struct MutationSize {
     pub frees_space: bool,
 }
 
-/// The work of a mutation. It keeps its value or its rejection to itself, so that one queue takes
-/// mutations of all types.
+/// The work of a mutation. Its value or its rejection goes to a cell that it shares with `done`, so
+/// that one queue takes mutations of all types.
 type Work = Box<dyn FnOnce(&Writing<'_>) -> Result<(), MutationError<()>> + Send>;
 pub(super) type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
@@ -195,17 +195,18 @@ impl WriterThread {
         let now = Clock::system().now().timestamp();
         match self.upkeep.step(&self.database, &mut connection, self.limits.keep_changes, now) {
             Ok(()) => self.connection = Some(connection),
-            Err(error) => drop(self.unavailable(&error)),
+            Err(error) => drop(self.report(&error)),
         }
     }
 
-    /// Commits `first` and the mutations that wait by the time the file is locked.
+    /// Commits `first` and the mutations that wait or arrive before the commit, up to [`GROUP`]
+    /// operations.
     fn run_group(&mut self, first: Mutation) {
         // The time in the queue counts, so that no client waits more than 5 s for the lock.
         let wait = LOCK_WAIT.saturating_sub(first.queued_at.elapsed());
         let mut connection = match self.connection.take().map_or_else(|| self.connect(wait), Ok) {
             Ok(connection) => connection,
-            Err(error) => return tell(first.done, Err(self.unavailable(&error))),
+            Err(error) => return tell(first.done, Err(self.report(&error))),
         };
         let outcome = match begin(&mut connection, wait) {
             Ok(transaction) => Ok(self.commit_group(transaction, first)),
@@ -247,7 +248,7 @@ impl WriterThread {
             next = if operations < GROUP { self.waiting.try_recv().ok() } else { None };
         }
         // SQLite ends the transaction by itself on a full disk, for example. A flush would then
-        // commit each of its statements. The commit below reports the end as an error.
+        // commit each of its statements. The commit below fails if the transaction has ended.
         let flushed = if transaction.is_autocommit() { Ok(()) } else { writing.flush() };
         drop(writing);
         let committed = flushed.and_then(|()| database::commit(transaction));
@@ -258,13 +259,13 @@ impl WriterThread {
         committed.is_ok().then_some(operations)
     }
 
-    fn unavailable(&self, error: &dyn Display) -> StoreError {
+    fn report(&self, error: &dyn Display) -> StoreError {
         unavailable(&self.failure, &self.database, &format_args!("writing: {error}"))
     }
 
     /// Logs why a mutation failed in the database. Returns the answer to it.
     fn write_failed(&self, error: &rusqlite::Error) -> StoreError {
-        let answer = self.unavailable(error);
+        let answer = self.report(error);
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => StoreError::DiskFull,
             _ => answer,
@@ -292,8 +293,8 @@ impl WriterThread {
     }
 
     /// Prepares a new connection for writing. The WAL may be from a process that has ended at a
-    /// failed sync: see database/wal.rs. Commands read `keep_seconds`, which is an option of
-    /// `serve`.
+    /// failed sync: see database/wal.rs. Also stores `--keep-changes`, because commands do not know
+    /// this option of `serve`.
     fn prepare(&self, connection: &mut Connection, wait: Duration) -> rusqlite::Result<()> {
         let keep = i64::try_from(self.limits.keep_changes.as_secs()).unwrap_or(i64::MAX);
         let transaction = begin(connection, wait)?;
