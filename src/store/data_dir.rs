@@ -53,7 +53,7 @@ pub const REGISTRY_FILE: &str = "registry.db";
 /// `migrations/README.md` says how to change a schema.
 pub(crate) static REGISTRY: Schema = Schema {
     sql: include_str!("registry/schema.sql"),
-    // Version 4 is not released, so a change of the schema needs no new number.
+    // Version 4 is released, so a change of the schema needs a new number.
     version: 4,
     steps: &[(3, include_str!("migrations/registry/3.sql"))],
     // Version 4 allows more actions of events. SQLite cannot change a CHECK constraint, so the
@@ -64,7 +64,7 @@ pub(crate) static REGISTRY: Schema = Schema {
 
 pub(crate) static TENANT: Schema = Schema {
     sql: include_str!("../../schema.sql"),
-    // Version 5 is not released, so a change of the schema needs no new number.
+    // Version 5 is released, so a change of the schema needs a new number.
     version: 5,
     steps: &[
         (3, include_str!("migrations/tenant/3.sql")),
