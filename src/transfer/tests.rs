@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::Clock;
 use crate::model::{CUSTOMER, EMPLOYEE, HARDWARE, Resource, TenantId};
-use crate::store::{DataDir, DatabaseError, Deadline, Registry, TenantFile};
+use crate::store::{DataDir, Deadline, Registry, TenantFile};
 
 const NOW: &str = "2026-11-20T19:30:00Z";
 
@@ -349,17 +349,6 @@ fn ids_are_kept_only_in_a_resource_that_never_held_records() {
     assert_eq!(ids, ["7", "9", "10"]);
     let (outcome, _) = fixture.import(keep, b"id,name\n100,Neun\n");
     assert!(matches!(outcome, Err(ImportError::HasHeldRecords("customers"))));
-}
-
-#[test]
-fn a_dry_run_stores_nothing() {
-    let fixture = Fixture::new();
-    let dry = Import { dry_run: true, ..import(&CUSTOMER, CSV) };
-    let (outcome, _) = fixture.import(dry, b"name\nEins\nZwei\n");
-    assert_eq!(counts(outcome), (2, 0, 0));
-    let held: Result<bool, DatabaseError> =
-        fixture.file(1).read(|reading| reading.has_ever_held(&CUSTOMER));
-    assert!(!held.unwrap());
 }
 
 fn counts(outcome: Result<Imported, ImportError>) -> (u64, u64, u64) {

@@ -119,18 +119,6 @@ fn the_least_recently_used_is_closed_for_the_next() {
     }
 }
 
-#[test]
-fn closing_a_tenant_leaves_its_wal_empty() {
-    let directory = data_dir(1);
-    let tenants = tenants(&directory);
-    add_customer(&tenants.open(ONE).unwrap(), String::new()).unwrap().unwrap();
-    let wal = tenant_database(directory.path(), ONE).companion("-wal");
-    assert!(fs::metadata(&wal).unwrap().len() > 0);
-    tenants.close();
-    assert_eq!(fs::metadata(&wal).unwrap().len(), 0);
-    assert!(exists(&tenants.open(ONE).unwrap(), 1));
-}
-
 /// The segments of the customers' search table.
 fn segments(connection: &Connection) -> i64 {
     let sql = "SELECT count(DISTINCT segid) FROM customers_search_idx";
@@ -394,42 +382,6 @@ fn a_read_that_takes_too_long_is_ended_and_its_connection_works_afterwards() {
 }
 
 #[test]
-fn at_its_size_limit_a_tenant_is_read_and_deleted_from_but_not_added_to() {
-    let directory = data_dir(1);
-    let limits = TenantLimits { max_size: 2 << 20, ..Config::new("").tenants };
-    let tenants = tenants_with(&directory, limits);
-    let tenant = tenants.open(ONE).unwrap();
-    let notes: String = (0..20_000_u32).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
-    let mut kept = 0;
-    let refused = loop {
-        match add_customer(&tenant, notes.clone()) {
-            Ok(Ok(())) => kept += 1,
-            refused => break refused,
-        }
-        assert!(kept < 1_000, "it grows without a limit");
-    };
-    assert_eq!(refused, Err(StoreError::SizeLimit));
-    assert!(exists(&tenant, kept));
-    let mut id = 0;
-    wait_until_accepted(&tenant, &mut id, &notes);
-    assert!(id < kept, "{id} of {kept} were deleted");
-    assert!(exists(&tenant, kept + 1));
-}
-
-/// Deletes records until one is accepted again.
-fn wait_until_accepted(tenant: &Tenant, id: &mut i64, notes: &str) {
-    while add_customer(tenant, notes.to_owned()) == Err(StoreError::SizeLimit) {
-        *id += 1;
-        let deleted = RecordId(*id);
-        let outcome = run(tenant, DELETES, move |writing| {
-            Ok(writing.delete(&CUSTOMER, deleted, &context()).map(drop)?)
-        });
-        assert_eq!(outcome, Ok(Ok(())), "deletion of {id}");
-        assert!(*id < 1_000);
-    }
-}
-
-#[test]
 fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
     let directory = data_dir(1);
     add_customer(&tenants(&directory).open(ONE).unwrap(), String::new()).unwrap().unwrap();
@@ -461,20 +413,6 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
     assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
     let check: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
-}
-
-#[test]
-fn an_import_that_is_dropped_changes_nothing() {
-    let directory = data_dir(1);
-    let mut file = TenantFile::open(directory.path(), ONE).unwrap();
-    let import = file.begin_import(&CUSTOMER, false, || ()).unwrap();
-    add(&import.writing(), "Dropped").unwrap();
-    drop(import);
-    let held = |file: &TenantFile| file.read(|reading| reading.has_ever_held(&CUSTOMER));
-    assert!(!held(&file).unwrap());
-    let file = connect(&directory);
-    assert_eq!(differences(&file, &TENANT).unwrap(), [""; 0]);
-    assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
 }
 
 #[test]
