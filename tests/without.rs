@@ -9,7 +9,7 @@ const OTHER_SUITES: [(&str, &str); 5] = [
     ("the warm copy by Litestream", "cargo test --test standby"),
     ("thousands of orders of the threads' steps", "cargo test --package schedules"),
     ("generated clients and Schemathesis", "tests/clients/run target/debug/tenantdesk"),
-    ("long tests", "cargo test -- --ignored"),
+    ("long tests", "cargo test -- --ignored long_"),
 ];
 
 /// The programs that tests start. If one is missing, its tests pass without testing anything.

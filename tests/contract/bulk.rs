@@ -109,7 +109,8 @@ fn a_document_for_scripts_has_every_fault() {
 
 /// The import blocks while its output is not read, so its memory can be measured.
 #[test]
-fn half_a_million_faults_take_no_memory() {
+#[ignore = "takes 5 s; .ci/run runs it"]
+fn long_half_a_million_faults_take_no_memory() {
     let shop = Shop::new();
     shop.write("a.csv", format!("name\n{}", "x\n".repeat(500_000)));
     let mut command = shop.data_dir.command();

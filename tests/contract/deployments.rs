@@ -49,26 +49,31 @@ fn run_behind(kind: Kind, several_machines: bool) {
 }
 
 #[test]
-fn the_contract_holds_over_https() {
+#[ignore = "takes 5 s; .ci/run runs it"]
+fn long_the_contract_holds_over_https() {
     run_again(OVER_TLS_AGAIN, OVER_TLS, "1");
 }
 
 #[test]
-fn the_contract_holds_behind_nginx() {
+#[ignore = "takes 10 s; .ci/run runs it"]
+fn long_the_contract_holds_behind_nginx() {
     run_behind(Kind::Nginx, false);
 }
 
 #[test]
-fn the_contract_holds_behind_caddy() {
+#[ignore = "takes 10 s; .ci/run runs it"]
+fn long_the_contract_holds_behind_caddy() {
     run_behind(Kind::Caddy, false);
 }
 
 #[test]
-fn the_contract_holds_behind_nginx_with_several_machines() {
+#[ignore = "takes 2 s; .ci/run runs it"]
+fn long_the_contract_holds_behind_nginx_with_several_machines() {
     run_behind(Kind::Nginx, true);
 }
 
 #[test]
-fn the_contract_holds_behind_caddy_with_several_machines() {
+#[ignore = "takes 2 s; .ci/run runs it"]
+fn long_the_contract_holds_behind_caddy_with_several_machines() {
     run_behind(Kind::Caddy, true);
 }

@@ -232,7 +232,8 @@ fn a_server_whose_disk_refuses_to_sync() {
 }
 
 #[test]
-fn commands_beside_a_server_whose_disk_refuses_to_sync() {
+#[ignore = "takes 6 s; .ci/run runs it"]
+fn long_commands_beside_a_server_whose_disk_refuses_to_sync() {
     assert_nothing_is_lost_after_failed_syncs(&failed_syncs::by_commands_beside_a_server());
 }
 

@@ -165,8 +165,8 @@ fn it_accepts_nothing() {
 }
 
 #[test]
-#[ignore = "takes half a minute"]
-fn workers_that_take_no_request_for_half_a_minute_end_the_server() {
+#[ignore = "takes 30 s; .ci/run runs it"]
+fn long_workers_that_take_no_request_for_half_a_minute_end_the_server() {
     let server = EdgeServer::start();
     let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(get("/stuck")));

@@ -71,7 +71,8 @@ fn two_thousand_that_say_nothing() {
 }
 
 #[test]
-fn two_thousand_that_send_a_byte_now_and_then() {
+#[ignore = "takes 15 s; .ci/run runs it"]
+fn long_two_thousand_that_send_a_byte_now_and_then() {
     let fixture = fixture();
     harm_nobody(&fixture, Some(b"a"), |fixture| {
         let begun = (0..MANY).map(|_| {
@@ -84,7 +85,8 @@ fn two_thousand_that_send_a_byte_now_and_then() {
 }
 
 #[test]
-fn two_hundred_that_send_a_body_byte_by_byte() {
+#[ignore = "takes 15 s; .ci/run runs it"]
+fn long_two_hundred_that_send_a_body_byte_by_byte() {
     let fixture = fixture();
     harm_nobody(&fixture, Some(b" "), |fixture| {
         let whole = request(
@@ -105,7 +107,8 @@ fn two_hundred_that_send_a_body_byte_by_byte() {
 }
 
 #[test]
-fn two_hundred_that_never_read_their_mebibyte() {
+#[ignore = "takes 15 s; .ci/run runs it"]
+fn long_two_hundred_that_never_read_their_mebibyte() {
     let fixture = fixture();
     let notes = "x".repeat(5_000);
     for _ in 0..200 {

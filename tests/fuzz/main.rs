@@ -1,5 +1,5 @@
 //! Fuzzing on stable Rust: inputs are mutated from a few seeds and from pieces that matter, for as
-//! long as `FUZZ_SECONDS` says (3 without it). Each place that reads bytes of strangers is a target:
+//! long as `FUZZ_SECONDS` says (1 without it). Each place that reads bytes of strangers is a target:
 //!
 //!     FUZZ_SECONDS=1800 cargo test --release --test fuzz edge
 //!

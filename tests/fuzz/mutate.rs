@@ -11,7 +11,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Runs `check` on `seeds` and on their mutations with `pieces`, until the time is over.
 pub(crate) fn fuzz(target: &str, seeds: &[&[u8]], pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
     let seconds = std::env::var("FUZZ_SECONDS")
-        .map_or(3, |text| text.parse().expect("FUZZ_SECONDS is a number"));
+        .map_or(1, |text| text.parse().expect("FUZZ_SECONDS is a number"));
     let mut random = Random::new(seed("FUZZ_SEED"));
     let mut corpus: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
     let started = Instant::now();
