@@ -1,13 +1,13 @@
 //! Contract section 10: a command that fails, on a full disk for example, leaves no file behind but
 //! an empty data directory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::json;
 
 use crate::support::server::{Output, run};
-use crate::support::{DataDir, database};
+use crate::support::{DataDir, database, tree};
 
 /// Runs a command that cannot write a file beyond `kibibytes`, which to SQLite is like a full disk.
 #[track_caller]
@@ -26,19 +26,9 @@ fn limited(data_dir: &DataDir, kibibytes: u64, arguments: &[&str]) -> Output {
 /// Every file in the home of the data directory, and every directory except the targets of backups
 /// and manual pages. The log and the index of an existing database are left out. A data directory
 /// without tenants does not count.
-fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
-    fn below(directory: &Path, found: &mut Vec<PathBuf>) {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                below(&path, found);
-            }
-            found.push(path);
-        }
-    }
-    let mut found = Vec::new();
-    below(data_dir.home(), &mut found);
-    let all = found.clone();
+fn left_by(data_dir: &DataDir) -> Vec<PathBuf> {
+    let all = tree(data_dir.home());
+    let mut found = all.clone();
     found.retain(|path| {
         let name = path.to_str().unwrap();
         let database = name.strip_suffix("-wal").or_else(|| name.strip_suffix("-shm"));
@@ -48,7 +38,6 @@ fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
     let data = data_dir.data();
     let of_empty = [data.clone(), data.join("tenants"), data_dir.registry_file()];
     found.retain(|path| !of_empty.contains(path));
-    found.sort();
     found
 }
 
@@ -58,14 +47,14 @@ fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
 fn fails_cleanly(data_dir: &DataDir, limits: &[u64], arguments: &[&str]) -> usize {
     let mut failures = 0;
     for limit in limits {
-        let before = tree(data_dir);
+        let before = left_by(data_dir);
         let output = limited(data_dir, *limit, arguments);
         if output.code == Some(0) {
             return failures;
         }
         output.fails_saying("");
         failures += 1;
-        assert_eq!(tree(data_dir), before, "{arguments:?} with {limit} KiB");
+        assert_eq!(left_by(data_dir), before, "{arguments:?} with {limit} KiB");
     }
     failures
 }
@@ -99,9 +88,9 @@ fn a_server_that_cannot_make_its_tenants_leaves_no_file() {
     // The first of two is no use to anybody: its secrets were not shown.
     let registry = database(&data_dir.registry_file());
     registry.execute_batch("CREATE TRIGGER fault BEFORE INSERT ON tenants WHEN NEW.name = 'two' BEGIN SELECT raise(ABORT, 'fault'); END").unwrap();
-    let before = tree(&data_dir);
+    let before = left_by(&data_dir);
     data_dir.cli(&serve).fails_saying("fault");
-    assert_eq!(tree(&data_dir), before);
+    assert_eq!(left_by(&data_dir), before);
     assert_eq!(data_dir.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 1);
 }
 
@@ -169,7 +158,7 @@ fn secrets_that_cannot_be_printed_are_taken_back() {
     };
     unprinted(&["tenant", "create", "acme"]);
     unprinted(&["serve", "--listen", "127.0.0.1:0", "--create-tenant", "acme"]);
-    assert_eq!(tree(&data_dir), [] as [PathBuf; 0]);
+    assert_eq!(left_by(&data_dir), [] as [PathBuf; 0]);
     data_dir.tenant("acme");
     unprinted(&["key", "create", "acme", "--name", "x", "--scope", "all"]);
     unprinted(&["tenant", "create", "other"]);

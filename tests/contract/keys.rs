@@ -234,11 +234,7 @@ fn the_last_use_of_a_key_is_rounded_to_the_minute() {
     let used = tenant.key(&["customers:read"]);
     let refused = tenant.key(&["customers:read"]);
     let data_dir = std::sync::Arc::clone(&server);
-    let last_use = |id: i64| {
-        let keys = data_dir.cli_json(&["key", "list", "acme"]);
-        let row = keys.as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone();
-        row["last_used_at"].clone()
-    };
+    let last_use = |id: i64| data_dir.listed_key(id)["last_used_at"].clone();
     assert_eq!(last_use(used.id), json!(null));
     server.with_key(&used.key).get(RECORDS).is(200);
     server.with_key(&refused.key).get("/hardware.php").fails_with(403, "insufficient_scope");

@@ -7,8 +7,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::DataDir;
 use crate::support::server::{Output, run};
+use crate::support::{DataDir, tree};
 
 /// A user without a name.
 const STRANGER: u32 = 64_999;
@@ -29,18 +29,12 @@ fn is_root(home: &Path) -> bool {
 }
 
 /// Each path below `directory`, with its owner and length.
-fn tree(directory: &Path) -> Vec<(PathBuf, u32, u64)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
+fn state(directory: &Path) -> Vec<(PathBuf, u32, u64)> {
+    let describe = |path: PathBuf| {
         let metadata = fs::symlink_metadata(&path).unwrap();
-        if metadata.is_dir() {
-            found.extend(tree(&path));
-        }
-        found.push((path, metadata.uid(), metadata.len()));
-    }
-    found.sort();
-    found
+        (path, metadata.uid(), metadata.len())
+    };
+    tree(directory).into_iter().map(describe).collect()
 }
 
 /// A data directory of root with the tenant `acme`, and a backup. Other users may look at both.
@@ -75,7 +69,7 @@ fn a_command_of_another_user_changes_nothing_and_names_the_owner() {
         &["doctor"],
     ];
     let assert_refused = |user: u32, owner: &str, sudo: &str| {
-        let before = tree(data_dir.home());
+        let before = state(data_dir.home());
         for arguments in commands {
             let output = run_as(&data_dir, user, arguments).fails_saying(owner);
             let advice = format!("; run: {sudo} ");
@@ -83,7 +77,7 @@ fn a_command_of_another_user_changes_nothing_and_names_the_owner() {
             assert!(command.contains(arguments[0]), "{command}");
             assert_eq!(arguments.contains(&"x y"), command.contains("'x y'"), "{command}");
         }
-        assert_eq!(tree(data_dir.home()), before);
+        assert_eq!(state(data_dir.home()), before);
     };
     fs::set_permissions(data_dir.home(), Permissions::from_mode(0o755)).unwrap();
     // The other user may not even look into the directory.
@@ -169,7 +163,7 @@ fn a_link_in_place_of_a_database_or_a_directory_is_refused() {
     let other = DataDir::new(false);
     let theirs = other.tenant("theirs");
     other.cli(&["check"]).done();
-    let before = tree(&other.data());
+    let before = state(&other.data());
     let backups = backups.to_str().unwrap();
     let with_link = |name: &str, target: &Path, arguments: &[&[&str]]| {
         let path = data_dir.data().join(name);
@@ -194,7 +188,7 @@ fn a_link_in_place_of_a_database_or_a_directory_is_refused() {
     with_link("registry.db", &other.registry_file(), &[&["tenant", "list"], &["serve"]]);
     let wal = other.data().join("registry.db-wal");
     with_link("registry.db-wal", &wal, &[&["tenant", "list"], &["serve"]]);
-    assert_eq!(tree(&other.data()), before);
+    assert_eq!(state(&other.data()), before);
     data_dir.cli(&["check"]).done();
 }
 

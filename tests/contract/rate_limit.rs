@@ -135,6 +135,7 @@ fn each_key_has_a_window_of_its_own() {
     one.get(RECORDS).fails_with(429, "rate_limited");
     // The same window at every path, with and without /v1.
     one.get("/hardware.php").fails_with(429, "rate_limited");
+    one.get("/changes.php").fails_with(429, "rate_limited");
     one.below_v1().get(RECORDS).fails_with(429, "rate_limited");
     assert_eq!(two.get(RECORDS).is(200).limit("Remaining"), 2);
 }

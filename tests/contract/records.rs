@@ -30,21 +30,6 @@ fn fields_of(
     resource.fields.iter().filter(move |field| wanted(field.kind))
 }
 
-/// A value of each JSON type.
-fn every_type() -> Vec<Value> {
-    vec![
-        json!(5),
-        json!(-1),
-        json!(1.5),
-        json!(true),
-        json!(false),
-        json!([]),
-        json!(["a"]),
-        json!({}),
-        json!({"a": 1}),
-    ]
-}
-
 #[test]
 fn a_new_record_has_every_field_with_its_default_or_null() {
     let server = TestServer::start();
@@ -103,7 +88,8 @@ fn text_is_stored_as_it_was_sent() {
         "<b>&amp;</b>",
         "NULL",
         "null",
-        "\u{200b}x",
+        // A zero-width space is no white space.
+        "\u{200b}\u{200b}",
         "C:\\path\\%41+%20",
     ] {
         let id = api.create("/customers.php", json!({"name": text, "city": text}));
@@ -113,13 +99,19 @@ fn text_is_stored_as_it_was_sent() {
 }
 
 #[test]
-fn plain_text_of_another_type_is_a_bad_request_that_names_the_field() {
+fn a_value_of_another_type_is_refused() {
     let server = TestServer::without_rate_limit();
+    let values = json!([5, -1, 1.5, true, false, [], ["a"], {}, {"a": 1}]);
     each_resource(&server.tenant("acme"), |api, resource, smallest| {
-        for field in fields_of(resource, |kind| matches!(kind, Kind::Text(..))) {
-            for value in every_type() {
-                let reply = post_with(api, resource, smallest, field.name, value);
-                reply.fails_with(400, "bad_request").saying(field.name);
+        for field in resource.fields {
+            for value in values.as_array().unwrap() {
+                let reply = || post_with(api, resource, smallest, field.name, value.clone());
+                match field.kind {
+                    Kind::Integer if value.is_i64() => {}
+                    Kind::Boolean if value.is_boolean() => {}
+                    Kind::Text(..) => _ = reply().fails_with(400, "bad_request").saying(field.name),
+                    kind => _ = reply().fails_on(&[(field.name, own_code(kind))]),
+                }
             }
         }
     });
@@ -152,26 +144,6 @@ fn own_code(kind: Kind) -> &'static str {
         Kind::Date => "invalid_date",
         Kind::Choice(_) => "not_in_list",
     }
-}
-
-#[test]
-fn a_value_of_another_type_gives_the_fields_own_code() {
-    let server = TestServer::without_rate_limit();
-    each_resource(&server.tenant("acme"), |api, resource, smallest| {
-        for field in fields_of(resource, |kind| !matches!(kind, Kind::Text(..))) {
-            for value in every_type() {
-                let fits = match field.kind {
-                    Kind::Integer => value.is_i64(),
-                    Kind::Boolean => value.is_boolean(),
-                    _ => false,
-                };
-                if !fits {
-                    let reply = post_with(api, resource, smallest, field.name, value);
-                    reply.fails_on(&[(field.name, own_code(field.kind))]);
-                }
-            }
-        }
-    });
 }
 
 #[test]
@@ -215,13 +187,6 @@ fn null_the_empty_string_and_white_space_are_empty() {
 }
 
 #[test]
-fn a_zero_width_space_is_no_white_space() {
-    let (_server, api) = TestServer::with_api();
-    let made = api.post("/customers.php", json!({"name": "\u{200b}\u{200b}"})).created();
-    assert_eq!(made["name"], "\u{200b}\u{200b}");
-}
-
-#[test]
 fn a_required_field_has_to_be_sent() {
     let server = TestServer::start();
     each_resource(&server.tenant("acme"), |api, resource, _| {
@@ -260,15 +225,6 @@ fn all_failing_fields_come_together_in_their_order() {
         api.put(&address, Value::Object(body)).fails_on(&faults);
         assert_eq!(api.get(&address).found(), made);
     });
-}
-
-#[test]
-fn a_put_with_one_bad_field_changes_none() {
-    let (_server, api) = TestServer::with_api();
-    let made = api.post("/customers.php", json!({"name": "As it was"})).created();
-    let reply = api.put("/customers.php?id=1", json!({"name": "Changed", "country": "GER"}));
-    reply.fails_on(&[("country", "too_long")]);
-    assert_eq!(api.get("/customers.php?id=1").found(), made);
 }
 
 #[test]

@@ -9,11 +9,6 @@ use crate::support::{ALL, DataDir, TestServer, until};
 
 const RECORDS: &str = "/customers.php";
 
-fn listed(data_dir: &DataDir, id: i64) -> Value {
-    let keys = data_dir.cli_json(&["key", "list", "acme"]);
-    keys.as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone()
-}
-
 #[test]
 fn a_key_is_replaced_under_load_and_no_request_fails() {
     let server = TestServer::without_rate_limit();
@@ -58,7 +53,7 @@ fn without_an_overlap_the_old_key_is_expired_at_once() {
     let new = tenant.replace_key(&old, "0");
     server.with_key(&old.key).get(RECORDS).fails_with(401, "expired_api_key");
     server.with_key(&new.key).get(RECORDS).is(200);
-    assert_eq!(listed(&server, old.id)["state"], "expired");
+    assert_eq!(server.listed_key(old.id)["state"], "expired");
 }
 
 #[test]
@@ -70,7 +65,7 @@ fn the_new_key_has_the_name_scopes_limit_and_end_of_the_old_one() {
     let made = server.cli_json(&["key", "replace", "acme", &old.id.to_string()]);
     let key = made["key"].as_str().unwrap().to_owned();
     server.keep_secret(&key);
-    let old_end = listed(&server, old.id)["expires_at"].clone();
+    let old_end = server.listed_key(old.id)["expires_at"].clone();
     let expected = json!({
         "done": "replaced",
         "tenant": "acme",

@@ -7,10 +7,9 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{ALL, Api, Setup, TestServer, encoded, until};
+use crate::support::{ALL, Api, Setup, TestServer, until};
 
 const RECORDS: &str = "/customers.php";
-const PANEL: &str = "/api_keys.php";
 const RESERVE: u64 = 64 << 20;
 
 fn post(api: &Api) -> u16 {
@@ -94,7 +93,7 @@ fn on_a_small_disk() {
     let health = server.cli(&["health", &server.address().to_string()]).done();
     assert!(health.stdout.contains(&warning), "{health:?}");
     api.delete(&format!("{RECORDS}?id={customer}")).is(204);
-    sign_in(&server.anonymous(), &acme.password);
+    server.anonymous().sign_in("acme", &acme.password).is(303);
     acme.key_command("revoke", &key);
     server.with_key(&key.key).get(RECORDS).fails_with(401, "revoked_api_key");
     other.ask("suspend", &[]);
@@ -109,24 +108,4 @@ fn on_a_small_disk() {
     fs::remove_file(directory.join("ballast")).unwrap();
     until("there is room again", || (post(&api) == 201).then_some(()));
     server.cli(&["check"]).done();
-}
-
-/// Signs in to the panel as a browser does.
-fn sign_in(anonymous: &Api, password: &str) {
-    let page = anonymous.get(PANEL).is(200);
-    let text = page.text();
-    let token = text
-        .split("name=\"token\" value=\"")
-        .nth(1)
-        .and_then(|rest| rest.split('"').next())
-        .unwrap();
-    let cookie = page.header("Set-Cookie").and_then(|cookie| cookie.split(';').next()).unwrap();
-    let form = format!(
-        "action=sign-in&token={}&tenant=acme&password={}",
-        encoded(token),
-        encoded(password)
-    );
-    let call =
-        anonymous.call("POST", PANEL).header("Content-Type", "application/x-www-form-urlencoded");
-    call.header("Cookie", cookie).body(form).send().is(303);
 }

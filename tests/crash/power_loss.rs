@@ -227,7 +227,8 @@ fn assert_nothing_is_lost_after_failed_syncs(run: &Run) {
 }
 
 #[test]
-fn a_server_whose_disk_refuses_to_sync() {
+#[ignore = "takes 8 s; .ci/run runs it"]
+fn long_a_server_whose_disk_refuses_to_sync() {
     assert_nothing_is_lost_after_failed_syncs(&failed_syncs::by_server());
 }
 

@@ -193,9 +193,10 @@ fn the_functions_for_the_shell() {
     let script = r#"
 first=$(desk POST /customers.php '{"name": "Shop"}' | jq .id)
 desk PUT "/customers.php?id=$first" '{"name": "Renamed"}' > /dev/null
-for n in $(seq 204); do printf '{"name": "Shop %s"}\n' "$n"; done | while read -r body; do
-  desk POST /customers.php "$body" > /dev/null
-done
+for n in $(seq 204); do
+  printf '{"method": "POST", "path": "/customers.php", "body": {"name": "Shop %s"}}\n' "$n"
+done > operations
+for start in 1 101 201; do tail -n "+$start" operations | head -n 100 | desk_batch > /dev/null; done
 desk_all '/customers.php?status=active' > all
 active=$(wc -l < all)
 renamed=$(grep -c '"Renamed"' all)

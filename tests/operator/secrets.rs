@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::examples::has;
-use crate::support::{ALL, TestServer, encoded, until};
+use crate::support::{ALL, TestServer, until};
 
 fn document(path: &str) -> String {
     read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -26,21 +26,6 @@ fn file(server: &TestServer, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Sends the panel's form, and returns the status of its answer.
-fn sign_in(server: &TestServer, tenant: &str, password: &str) -> u16 {
-    let api = server.anonymous();
-    let page = api.get("/api_keys.php");
-    let cookie = page.header("Set-Cookie").unwrap().split(';').next().unwrap();
-    let text = page.text();
-    let token = text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
-    let (tenant, password) = (encoded(tenant), encoded(password));
-    let form = format!("action=sign-in&token={token}&tenant={tenant}&password={password}");
-    let call = api
-        .call("POST", "/api_keys.php")
-        .header("Content-Type", "application/x-www-form-urlencoded");
-    call.header("Cookie", cookie).body(form).send().status
-}
-
 #[test]
 fn fail2ban_reads_failed_sign_ins_and_unknown_keys_from_the_log() {
     if !has("fail2ban-regex", "--version") {
@@ -52,11 +37,13 @@ fn fail2ban_reads_failed_sign_ins_and_unknown_keys_from_the_log() {
     api.customer("Shop");
     api.get("/customers.php?id=9").is(404);
     server.with_key(&format!("tdk_{}", "x".repeat(43))).get("/customers.php").is(401);
-    assert_eq!(sign_in(&server, "acme", "wrong"), 401);
+    let sign_in =
+        |tenant: &str, password: &str| server.anonymous().sign_in(tenant, password).status;
+    assert_eq!(sign_in("acme", "wrong"), 401);
     // A client that tries to have another address banned.
     let strange = "x\" action=\"failed sign-in\" client=192.0.2.9 request_id=";
-    assert_eq!(sign_in(&server, strange, "wrong"), 401);
-    assert_eq!(sign_in(&server, "acme", &acme.password), 303);
+    assert_eq!(sign_in(strange, "wrong"), 401);
+    assert_eq!(sign_in("acme", &acme.password), 303);
     until("the last request is in the log", || server.log().contains("status=303").then_some(()));
 
     let filter = block(&document("docs/operations.md"), "[Definition]");

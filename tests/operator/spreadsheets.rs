@@ -66,6 +66,12 @@ fn assert_is_imported(file: &Path) {
 fn what_spreadsheets_write_is_imported() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");
     FILES.iter().for_each(|name| assert_is_imported(&fixtures.join(name)));
+}
+
+#[test]
+#[ignore = "takes 4 s; .ci/run runs it"]
+fn long_what_an_installed_libreoffice_writes_is_imported() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");
     if has("soffice", "--version") && has("python3", "--version") {
         let directory = tempfile::tempdir().unwrap();
         run(Command::new("python3").arg(fixtures.join("make")).arg(directory.path()));

@@ -20,8 +20,6 @@ pub(crate) struct InProcess {
     data_dir: Arc<DataDir>,
     service: Option<Edge>,
     clock: Clock,
-    /// Of a service with the pipeline.
-    app: Option<Arc<App>>,
 }
 
 impl std::ops::Deref for InProcess {
@@ -34,28 +32,15 @@ impl std::ops::Deref for InProcess {
 impl InProcess {
     /// Serves with a clock that stands at `start`, RFC 3339, and the contract's rate limit.
     pub(crate) fn at(start: &str) -> InProcess {
-        let rate_limit = 100;
         let data_dir = DataDir::new(false);
         let clock = Clock::manual(start.parse().unwrap());
-        let rate_limit = NonZeroU32::new(rate_limit).unwrap();
+        let rate_limit = NonZeroU32::new(100).unwrap();
         let config = Config { rate_limit, ..config(&data_dir) };
         let app = open(&config, clock.clone()).unwrap();
-        let pipeline = Arc::clone(&app);
-        let handler: Handler =
-            Arc::new(move |request, responder| pipeline.admit(request, responder));
+        let handler: Handler = Arc::new(move |request, responder| app.admit(request, responder));
         let service = serve(handler, config, clock.clone()).unwrap();
         data_dir.set_address(service.address);
-        InProcess { data_dir, service: Some(service), clock, app: Some(app) }
-    }
-
-    /// Serves with another handler than the pipeline.
-    pub(crate) fn answering(handler: Handler) -> InProcess {
-        let data_dir = DataDir::new(false);
-        let clock = Clock::system();
-        let service = serve(handler, config(&data_dir), clock.clone()).unwrap();
-        // It shows how the service itself holds out; a proxy would hold out before it.
-        data_dir.set_direct_address(service.address);
-        InProcess { data_dir, service: Some(service), clock, app: None }
+        InProcess { data_dir, service: Some(service), clock }
     }
 
     /// Serves what `handler` makes of a fresh service's state, with a rate limit that is out of the
@@ -67,7 +52,7 @@ impl InProcess {
         let app = open(&config, clock.clone()).unwrap();
         let service = serve(handler(app), config, clock.clone()).unwrap();
         data_dir.set_address(service.address);
-        InProcess { data_dir, service: Some(service), clock, app: None }
+        InProcess { data_dir, service: Some(service), clock }
     }
 
     pub(crate) fn advance(&self, seconds: u64) {
@@ -76,11 +61,6 @@ impl InProcess {
 
     pub(crate) fn advance_millis(&self, millis: u64) {
         self.clock.advance(Duration::from_millis(millis));
-    }
-
-    /// Writes the last uses of keys, as the server does once a minute.
-    pub(crate) fn flush_uses(&self) {
-        self.app.as_ref().unwrap().registry.flush().unwrap();
     }
 
     /// The clock's time in seconds since the Unix epoch.

@@ -25,6 +25,7 @@ pub(crate) use reply::Reply;
 pub(crate) use server::{ALL, DataDir, FIRST_SCHEMA, Setup, Tenant, TestServer};
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The time after which a test fails. It is generous, so that a busy machine does not fail a test.
@@ -59,10 +60,24 @@ pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::R
     clippy::disallowed_methods,
     reason = "the test is the other process here and wants no pragmas of the service"
 )]
-pub(crate) fn database(path: &std::path::Path) -> rusqlite::Connection {
+pub(crate) fn database(path: &Path) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(path).unwrap();
     connection.busy_timeout(DEADLINE).unwrap();
     connection
+}
+
+/// Every file and directory below `directory`, sorted. No link is followed.
+pub(crate) fn tree(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(tree(&entry.path()));
+        }
+        found.push(entry.path());
+    }
+    found.sort();
+    found
 }
 
 /// A new idempotency key.

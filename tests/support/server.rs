@@ -196,6 +196,13 @@ impl DataDir {
         self.cli(&[&["--json"], arguments].concat()).done().json()
     }
 
+    /// The row of a key of the tenant acme.
+    #[track_caller]
+    pub(crate) fn listed_key(&self, id: i64) -> Value {
+        let keys = self.cli_json(&["key", "list", "acme"]);
+        keys.as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone()
+    }
+
     /// Runs a command with something on its standard input.
     #[track_caller]
     pub(crate) fn cli_with_input(&self, arguments: &[&str], input: &str) -> Output {

@@ -1,7 +1,7 @@
 //! Syncs of files and directories: records the syncs of a program, and makes some of them fail.
 //! `syncs.c` stands between the program and the system.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use super::Setup;
@@ -83,11 +83,5 @@ impl Syncs {
         let synced = std::fs::read_to_string(&log).unwrap_or_default();
         let _ = std::fs::remove_file(log);
         synced.lines().map(PathBuf::from).collect()
-    }
-
-    /// Returns whether `path` was synced since the last call of [`Syncs::take`].
-    pub(crate) fn has_synced(&self, path: &Path) -> bool {
-        let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
-        log.lines().any(|line| Path::new(line) == path)
     }
 }
