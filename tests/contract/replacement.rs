@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::{ALL, DataDir, TestServer, until};
+use crate::support::{ALL, TestServer, until};
 
 const RECORDS: &str = "/customers.php";
 
