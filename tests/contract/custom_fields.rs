@@ -10,11 +10,6 @@ use crate::support::{Api, TestServer};
 const PATH: &str = "/customers.php";
 const ONE: &str = "/customers.php?id=1";
 
-fn start() -> (TestServer, Api) {
-    let (server, api) = TestServer::with_unlimited_api();
-    (server, api)
-}
-
 fn post(api: &Api, custom: Value) -> Value {
     api.post(PATH, json!({"name": "Eva", "custom": custom})).created()["custom"].clone()
 }
@@ -25,7 +20,7 @@ fn many(count: usize) -> Value {
 
 #[test]
 fn names_and_values_have_rules() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     let refused = |custom: Value| {
         let put = api.put(ONE, json!({"custom": custom})).fails_with(400, "bad_request");
         let body = json!({"name": "Eva", "custom": custom});
@@ -65,7 +60,7 @@ fn names_and_values_have_rules() {
 
 #[test]
 fn a_put_sets_and_removes_the_named_members() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     for resource in RESOURCES {
         let mut body = api.smallest(resource);
         assert_eq!(api.post(resource.path, body.clone()).created()["custom"], json!({}));
@@ -100,7 +95,7 @@ fn a_put_sets_and_removes_the_named_members() {
 
 #[test]
 fn lists_filter_and_search_custom_fields() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     let tricky = "x\",\"room\":\"2.14";
     for custom in [
         json!({"room": "2.14", "os": "Debian \"13\""}),
@@ -148,7 +143,7 @@ fn lists_filter_and_search_custom_fields() {
 
 #[test]
 fn files_have_columns_and_objects() {
-    let (server, api) = start();
+    let (server, api) = TestServer::with_unlimited_api();
     post(&api, json!({"room": "2.14", "os": "Debian, 13"}));
     post(&api, json!({"a": "1"}));
     post(&api, json!({}));
@@ -194,7 +189,7 @@ fn files_have_columns_and_objects() {
 
 #[test]
 fn the_change_log_has_the_former_object() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     post(&api, json!({}));
     api.put(ONE, json!({"custom": {"room": "2.14"}})).is(200);
     api.put(ONE, json!({"custom": {"os": "Debian 13"}, "city": "Ulm"})).is(200);
@@ -212,7 +207,7 @@ fn the_change_log_has_the_former_object() {
 
 #[test]
 fn the_reference_describes_them() {
-    let (server, _) = start();
+    let (server, _) = TestServer::with_unlimited_api();
     let document = server.anonymous().get("/openapi.json").found();
     let schemas = &document["components"]["schemas"];
     let custom: BTreeMap<&str, &Value> = ["Customer", "Employee", "Hardware"]

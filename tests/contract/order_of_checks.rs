@@ -160,10 +160,3 @@ fn validation_before_a_known_idempotency_key_before_the_record() {
     api.delete(&format!("/customers.php?id={id}")).is(204);
     assert!(change().is(200).was_replayed());
 }
-
-#[test]
-fn a_wrong_parameter_of_a_list_comes_after_the_rate_limit() {
-    let (_server, api) = TestServer::with_api();
-    let reply = api.get("/customers.php?limit=0").fails_with(400, "bad_request");
-    assert_eq!(reply.limit("Remaining"), 99);
-}

@@ -10,11 +10,6 @@ use crate::support::{Api, Reply, TestServer, uuid};
 
 const BY_SERIAL: &str = "/hardware.php?update_by=serial_number";
 
-fn start() -> (TestServer, Api) {
-    let (server, api) = TestServer::with_unlimited_api();
-    (server, api)
-}
-
 /// Sends the laptop with the serial number `S-1` under a name.
 fn send(api: &Api, name: &str) -> Reply {
     api.post(BY_SERIAL, json!({"name": name, "serial_number": "S-1"}))
@@ -26,7 +21,7 @@ fn etag(reply: &Reply) -> String {
 
 #[test]
 fn text_and_email_fields_can_find_a_record() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     let customer = api.customer("Needed");
     for (path, body, fields) in [
         ("/customers.php", json!({"name": "Eva"}), "customer_number email name phone city"),
@@ -51,7 +46,7 @@ fn text_and_email_fields_can_find_a_record() {
 
 #[test]
 fn the_body_is_that_of_a_post_and_has_the_named_field() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     let both = [("name", "required"), ("serial_number", "required")];
     api.post(BY_SERIAL, json!({})).fails_on(&both);
     send(&api, "Laptop").is(201);
@@ -66,7 +61,7 @@ fn the_body_is_that_of_a_post_and_has_the_named_field() {
 
 #[test]
 fn one_record_is_changed_as_by_put() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     let body = json!({"name": "Laptop", "serial_number": "S-1", "status": "in_use", "model": "A"});
     let first = api.post(BY_SERIAL, body).is(201);
     assert_eq!(first.header("Location"), Some("/hardware.php?id=1"));
@@ -89,7 +84,7 @@ fn one_record_is_changed_as_by_put() {
 
 #[test]
 fn several_records_are_ambiguous() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     let body = json!({"name": "Laptop", "serial_number": "S-1"});
     for _ in 0..12 {
         api.create("/hardware.php", body.clone());
@@ -101,7 +96,7 @@ fn several_records_are_ambiguous() {
 
 #[test]
 fn of_clients_that_send_a_new_number_at_once_one_creates_the_record() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     let barrier = Barrier::new(32);
     let statuses = thread::scope(|scope| {
         let client = |n: usize| {
@@ -121,7 +116,7 @@ fn of_clients_that_send_a_new_number_at_once_one_creates_the_record() {
 
 #[test]
 fn if_match_applies_to_the_found_record() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     let conditional = |if_match: &str, name: &str| {
         let call = api.call("POST", BY_SERIAL).header("If-Match", if_match);
         call.json(&json!({"name": name, "serial_number": "S-1"})).send()
@@ -143,7 +138,7 @@ fn if_match_applies_to_the_found_record() {
 
 #[test]
 fn a_repeated_key_is_compared_with_update_by_too() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     let key = uuid();
     let post = |target: &str| {
         let body = json!({"name": "Laptop", "serial_number": "S-1", "asset_tag": "S-1"});
@@ -160,7 +155,7 @@ fn a_repeated_key_is_compared_with_update_by_too() {
 
 #[test]
 fn an_empty_value_of_a_field_with_a_default_is_an_error() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     let body = json!({"name": "Laptop", "serial_number": "S-1", "status": "", "is_leased": null});
     for _ in ["no record", "one record"] {
         let faults = [("status", "required"), ("is_leased", "required")];
@@ -172,7 +167,7 @@ fn an_empty_value_of_a_field_with_a_default_is_an_error() {
 
 #[test]
 fn the_write_scope_is_enough() {
-    let (server, _) = start();
+    let (server, _) = TestServer::with_unlimited_api();
     let agent = server.tenant("b").with_scopes(&["hardware:write"]);
     send(&agent, "Laptop").is(201);
     assert_eq!(send(&agent, "Eva's").found()["name"], "Eva's");
@@ -197,7 +192,7 @@ fn register(api: &Api, n: usize) -> Vec<Value> {
 
 #[test]
 fn an_inventory_that_is_sent_twice_has_no_doubles() {
-    let (_server, api) = start();
+    let (_server, api) = TestServer::with_unlimited_api();
     for status in [201, 200] {
         for n in 0..10 {
             let results = register(&api, n);

@@ -6,22 +6,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+pub(crate) use crate::support::has;
 use crate::support::{ALL, Api, TestServer};
 
 pub(crate) fn example(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
-}
-
-/// Whether the tool is there. Without it the test is left out, loudly; in CI that is a failure.
-pub(crate) fn has(program: &str, version: &str) -> bool {
-    let there =
-        Command::new(program).arg(version).output().is_ok_and(|output| output.status.success());
-    assert!(there || std::env::var_os("CI").is_none(), "{program} is not installed");
-    if !there {
-        // Not by a macro: the test harness would swallow it.
-        let _ = writeln!(std::io::stderr(), "\n*** LEFT OUT: {program} is not installed ***");
-    }
-    there
 }
 
 fn desk_with_a_key() -> (TestServer, Api, String) {

@@ -24,8 +24,9 @@ pub(crate) use in_process::InProcess;
 pub(crate) use reply::Reply;
 pub(crate) use server::{ALL, DataDir, FIRST_SCHEMA, Setup, Tenant, TestServer};
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The time after which a test fails. It is generous, so that a busy machine does not fail a test.
@@ -78,6 +79,19 @@ pub(crate) fn tree(directory: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+/// Whether the program is installed. If it is not, says so on standard error, or fails the test if
+/// `CI` is set.
+pub(crate) fn has(program: &str, version: &str) -> bool {
+    let output = Command::new(program).arg(version).output();
+    let is_installed = output.is_ok_and(|output| output.status.success());
+    assert!(is_installed || std::env::var_os("CI").is_none(), "{program} is not installed");
+    if !is_installed {
+        // The test harness captures what macros print.
+        let _ = writeln!(io::stderr(), "\n*** LEFT OUT: {program} is not installed ***");
+    }
+    is_installed
 }
 
 /// A new idempotency key.
