@@ -38,3 +38,17 @@ pub fn protect(response: Response, policy: &'static str) -> Response {
         .header("X-Content-Type-Options", "nosniff")
         .header("Referrer-Policy", "no-referrer")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_names_each_part_by_its_hash() {
+        let policy = policy("body{}", "a()");
+        // printf 'body{}' | openssl dgst -sha256 -binary | base64
+        let style = "'sha256-fJgEClQWV1hGkK4qHMO0KotTsVnMYMXTq7/suurGyUo='; script-src 'sha256-";
+        assert!(policy.contains(style), "{policy}");
+        assert!(!policy.contains("unsafe") && !policy.contains("connect-src"));
+    }
+}
