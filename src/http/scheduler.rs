@@ -1,4 +1,4 @@
-//! Which job a worker runs next: the one place where requests wait.
+//! Which job a worker runs next: the one place where requests wait for their turn.
 //!
 //! A job is a request whose key is good, or a form of the panel that hashes a password. A *lane* is
 //! a queue of jobs with a limit on its running jobs. Each tenant has a lane of its own. Lanes take
@@ -82,8 +82,8 @@ impl<J> Scheduler<J> {
 
     /// Adds a waiting job, and returns `None` if there is room. Otherwise returns the job that the
     /// caller must reject: the newest job of the busiest address of the longest lane. If several
-    /// lanes are the longest, the lane of the new job loses a job. A lane over its own limit also
-    /// loses a job.
+    /// lanes are the longest, and the lane of the new job is one of them, this lane loses the job.
+    /// If the new job puts its lane over the lane's own limit, this lane loses the job in any case.
     ///
     /// Example: of 1,024 waiting jobs, A has 1,000 and B has 24. A new job of C is queued, and A
     /// loses its newest job. A new job of A is rejected itself, unless another address of A has
@@ -108,8 +108,8 @@ impl<J> Scheduler<J> {
     /// Takes the next job that may run. Its lane counts the job as running until the caller calls
     /// [`Scheduler::finish`].
     ///
-    /// One worker always stays free to receive requests. Otherwise nobody would receive the request
-    /// of a tenant that has no running job.
+    /// One worker always stays free to receive requests. Otherwise long jobs could occupy every
+    /// worker, and a new request of any tenant would not even be received.
     pub fn start_next(&mut self) -> Option<(Lane, J)> {
         let running: usize = self.lanes.iter().map(|state| state.running).sum();
         // With `max`, a pool of one worker runs jobs, too. `serve` has at least 4 workers.

@@ -1,16 +1,18 @@
 //! tiny_http, and the worker threads.
 //!
-//! The specification prescribes tiny_http, but tiny_http does not limit what clients can take. So
-//! the edge reads each request and keeps it in memory. The edge sends only a short head with a
-//! number to tiny_http, over one private connection. tiny_http hands the head to a worker. The
-//! worker takes the request with that number. The response goes back to the edge in memory. Nothing
-//! is written to the connection, so the next head does not wait for a response.
+//! The specification prescribes tiny_http, but tiny_http does not limit the memory, the connections
+//! and the time that clients can take. So the edge, the thread that faces the clients, reads each
+//! request and keeps it in memory. The edge sends only a short head with a number to tiny_http,
+//! over one private connection. tiny_http hands the head to a worker. The worker takes the request
+//! with that number. The response goes back to the edge in memory. tiny_http writes no response to
+//! the connection, so the next head does not wait for one.
 //!
 //! The worker then looks up the key, which takes some 10 µs, and adds a job to the [`Scheduler`].
-//! All waiting is done there, because tiny_http's own queue knows no tenants: in that queue, 100
-//! slow lists of one tenant would delay all other tenants.
+//! Requests wait there for their turn, because tiny_http's own queue knows no tenants: in that
+//! queue, 100 slow lists of one tenant would delay all other tenants.
 //!
-//! The edge's thread calls [`WorkerPool::submit`]. All else runs in the workers.
+//! The edge's thread calls [`WorkerPool::submit`] and [`WorkerPool::watchdog`]. Handlers and jobs
+//! run in the workers.
 
 use std::collections::VecDeque;
 use std::fs::Permissions;
@@ -58,8 +60,8 @@ const MAX_SENT: usize = 8;
 /// The most requests that wait to be sent. One worker takes all 1,024 in about 10 ms.
 const MAX_UNSENT: usize = 1024;
 
-/// The most workers that wait for requests at the same time. The others sleep. So a request wakes a
-/// worker that has just run, and the worker's memory is still in the processor's caches.
+/// The most workers that wait for requests at the same time. The others sleep. So each of the few
+/// receivers runs often, and its memory is still in the processor's caches.
 const MAX_RECEIVING: usize = 3;
 
 /// The number of the watchdog's request.
@@ -173,7 +175,8 @@ impl WorkerPool {
 }
 
 impl Drop for WorkerPool {
-    /// Waits at most 1.5 s for running jobs. Jobs that still wait are dropped and answer 500.
+    /// Waits at most 1.5 s for running jobs. Jobs that still wait are dropped and answer 500, once
+    /// the last worker has ended.
     fn drop(&mut self) {
         self.shared.jobs.lock().is_stopping = true;
         for _ in 0..STOP_ATTEMPTS {
@@ -300,7 +303,8 @@ impl Shared {
             received.headers().first().and_then(|header| header.value.as_str().parse().ok());
         let mut outbox = self.outbox.lock();
         if number == Some(WATCHDOG) {
-            // The edge has dropped the receiver if this took more than 30 s.
+            // If this took more than 30 s, the edge has given up, and sending fails. That does not
+            // matter.
             outbox.watchdog.take().map(|watchdog| watchdog.send(()));
             return None;
         }
@@ -325,7 +329,7 @@ fn guard<T>(request_id: Uuid, work: impl FnOnce() -> T) -> Option<T> {
 }
 
 impl Request {
-    /// Whether tiny_http has read the head as the edge wrote it. If not, the numbers of tiny_http
+    /// Whether tiny_http has read the head as it was written. If not, the numbers of tiny_http
     /// cannot be trusted, and a client could get the response to another request.
     fn has_head_of(&self, received: &tiny_http::Request) -> bool {
         let target = received.url();

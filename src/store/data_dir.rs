@@ -1,7 +1,7 @@
 //! The data directory: its paths, its owner, its locks, and the recovery of its WALs (contract
 //! section 11).
 //!
-//! | constructor | caller |
+//! | function | caller |
 //! |---|---|
 //! | [`DataDir::create`] | `serve`, `tenant create` and the restore of one tenant, before the next calls |
 //! | [`DataDir::open`] | every command except `serve` and the restore of everything |
@@ -132,10 +132,10 @@ fn has_no_data(data_dir: &Path) -> io::Result<bool> {
 /// directory of the user `tenantdesk`. The service could not open the new tenant's file.
 ///
 /// If there is no registry yet, only a restore compares with the owner of the directory. Other
-/// commands accept the directory, because a checkout in a container often belongs to somebody else.
+/// commands accept the directory: a container often mounts a new directory of another user.
 ///
-/// If root already owns the registry in the service's directory, a command by root would not help
-/// the service. So the message says how to give the files back to the service.
+/// If root already owns the registry in the service's directory, the advice to run the command as
+/// root would not help the service. So the message says how to give the files back to the service.
 pub(crate) fn require_owner(data_dir: &Path, is_restore: bool) -> Result<(), OpenError> {
     let registry = registry_database(data_dir);
     // If the directory cannot be looked up, the caller cannot open it either, and reports why.

@@ -2,7 +2,7 @@
 //!
 //! Each row is validated and stored before the next row is read, so memory does not grow with the
 //! file, and a pipe can be imported. The first error rolls back at once. The rest of the file is
-//! then only validated.
+//! then only validated. (After a wrong header, the rows are not read.)
 //!
 //! Example: a file has 100,000 rows. Row 3 has a wrong date and row 90,000 a wrong e-mail address.
 //! Row 3 rolls back rows 1 and 2, and other writers of the tenant go on. Rows 4 to 100,000 are
@@ -47,8 +47,8 @@ pub struct Imported {
     pub fields: Counts,
     /// For each field or `custom.NAME`, the number of records that lose zeros: `007` becomes `7`.
     pub lost_zeros: Counts,
-    /// For each natural key, the number of new records whose value an older record has, too. Only
-    /// the first natural key with a value counts in a row.
+    /// For each natural key, the number of new records whose value an older record has, too. Of
+    /// each row, only the first natural key with a value is compared.
     pub repeated_keys: Counts,
 }
 
@@ -346,5 +346,5 @@ fn names_losing_zeros(field: &Field, old: &Value, new: &Value) -> Vec<Cow<'stati
 
 /// Whether a text loses zeros at its beginning. A spreadsheet turns `007` into the number 7.
 fn loses_zeros(old: &str, new: &str) -> bool {
-    old.len() > new.len() && old.trim_start_matches('0') == new
+    old.len() > new.len() && old.trim_start_matches('0') == new.trim_start_matches('0')
 }

@@ -2,7 +2,8 @@
 //!
 //! After a failed sync nobody knows what the disk holds. Linux marks the pages as clean, although
 //! they may not be on the disk, and a second sync reports success. So the process ends at once, as
-//! PostgreSQL does (contract section 11). The end alone does not save the data. Example:
+//! PostgreSQL does (contract section 11). Ending the process is not enough to save the data.
+//! Example:
 //!
 //! 1. The WAL has 100 frames on the disk. A commit writes frame 101, its sync fails, and the
 //!    process ends. The client gets no response.
@@ -83,9 +84,9 @@ fn end_process(error: &dyn Display) -> ! {
 }
 
 impl Database {
-    /// Copies the WAL into the database while others read and write. With `truncate`, the WAL file
-    /// is also emptied, if no other connection uses it. Ends the process if the disk refuses to
-    /// sync.
+    /// Copies the WAL into the database while others read and write. With `truncate`, it also waits
+    /// for them and empties the WAL file, if no other connection uses it. Ends the process if the
+    /// disk refuses to sync.
     pub(crate) fn checkpoint(
         &self,
         connection: &Connection,
@@ -102,9 +103,10 @@ impl Database {
 /// Makes a WAL durable that an earlier process has left, and copies it into the database. No other
 /// process may use the database.
 ///
-/// If the WAL cannot be made durable, the result is an error, because nothing may be committed
-/// behind it. If only the copy fails, because the database is damaged for example, the WAL stays
-/// where it is and loses nothing. The next open of the database reports the cause.
+/// If the WAL cannot be read or written, the result is an error, because nothing may be committed
+/// behind it. If its sync fails, the process ends. If only the copy fails, because the database is
+/// damaged for example, the WAL stays where it is and loses nothing. The next open of the database
+/// reports the cause.
 pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
     if !rewrite_in_place(&database.companion("-wal")).map_err(|error| database.unusable(error))? {
         return Ok(());
@@ -121,8 +123,9 @@ pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
 /// Makes the WAL of the database at `path` durable. A connection calls it before its first write,
 /// and holds the write lock, so that nobody else writes to the WAL.
 ///
-/// The start of the server is not enough. Example: the server has closed an idle tenant, an import
-/// ends at a failed sync of that tenant's WAL, and then the server opens the tenant again.
+/// The recovery at the start of the server is not enough. Example: the server has closed an idle
+/// tenant, an import ends at a failed sync of that tenant's WAL, and then the server opens the
+/// tenant again.
 pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
     let wal = companion(path, "-wal");
     rewrite_in_place(&wal).map(drop).map_err(|error| {

@@ -58,8 +58,8 @@ pub struct KeyLabel {
     pub prefix: String,
 }
 
-/// The part of an entry that depends on the kind of change: its name, the fields that it sets, and
-/// the former values as JSON.
+/// The part of an entry that depends on the kind of change: the action, the fields that it sets,
+/// and the former values as JSON.
 pub(super) struct Entry {
     pub(super) action: &'static str,
     pub(super) fields: Vec<&'static str>,
@@ -208,7 +208,7 @@ const ENTRY_COLUMNS: &str = "seq, at, resource, record_id, action, request_id,
 
 impl Reading<'_> {
     /// One page of the change log. `None` if entries after the position are gone, or if the
-    /// position is of another lineage.
+    /// position is of another lineage or after the last entry.
     pub fn changes(&self, query: &ChangesQuery) -> Result<Option<ChangesPage>, DatabaseError> {
         let sql = "SELECT lineage, last_seq FROM changes_state";
         let (lineage, last): ([u8; 16], Version) = self
@@ -318,7 +318,7 @@ fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Res
 }
 
 /// The statement for a page of entries after the number `after`, with one entry more, which tells
-/// whether further pages follow. Each resource is read along its own index.
+/// whether further pages follow. Each resource is read along its own part of the index.
 pub(super) fn select(
     query: &ChangesQuery,
     resources: &[&'static Resource],

@@ -11,7 +11,8 @@ use crate::model::{Bound, Column, ID, KeysetPosition, ListQuery, RecordId, Value
 use crate::store::error::DatabaseError;
 
 /// If at most this many records pass a filter, they are found by the filter's index and then
-/// sorted. Otherwise rows are read in the list's order, where a page is full soon.
+/// sorted. Otherwise a list without words is read in its order. Many records pass, so a page is
+/// full soon.
 const MAX_SORTED: u32 = 4_000;
 
 /// One page of a list.
@@ -85,7 +86,8 @@ pub(super) struct Search {
 impl Search {
     pub(super) fn new(list: &ListQuery) -> Search {
         let words: Vec<String> = list.words.iter().map(|word| fold(word)).collect();
-        // FTS5 ends a string at U+0000. No record has a word with one.
+        // FTS5 ends a string at U+0000. No record has a word with U+0000, so `contains` finds
+        // nothing without the search table.
         let is_clean = words.iter().all(|word| !word.contains('\0'));
         let expression = is_clean.then(|| match_expression(&words)).flatten();
         Search { words, expression }
@@ -95,9 +97,9 @@ impl Search {
 /// How the rows of a list are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessPath {
-    /// In the list's order: along the index of the sort column. A list by id with one filter by
-    /// equality is read along the filter's index, which has equal values in the order of ids. Other
-    /// filters are tested on the rows.
+    /// In the list's order: along the index of the sort column. In a list by id, the index of a
+    /// filter by equality has its records in the order of ids, and may be used, too. Other filters
+    /// are tested on the rows.
     InOrder,
     /// Along the index of a column whose filter few records pass, and then sorted.
     Filter(Column),
@@ -205,8 +207,8 @@ impl<'a> PageQuery<'a> {
         });
     }
 
-    /// The id column of the table that SQLite reads first, so that SQLite seeks to the beginning of
-    /// the page in this table.
+    /// The id column of the table that SQLite reads first. SQLite then seeks to the beginning of
+    /// the page in this table, except along the index of a filter.
     fn id(&self) -> &'static str {
         match self.access {
             _ if self.from_search => "s.rowid",
@@ -225,8 +227,8 @@ impl<'a> PageQuery<'a> {
 
     /// The rest of the list behind its position, in stretches. A stretch is a range that one index
     /// gives in the list's order. Example: a list by city stands at a record in Kiel. The first
-    /// stretch has the other records in Kiel, the second the later cities, and in descending order
-    /// a third has the records without a city.
+    /// stretch has the remaining records in Kiel, the second the later cities, and in descending
+    /// order a third has the records without a city.
     pub(super) fn stretches(&self) -> Vec<Condition> {
         let ListQuery { sort, descending, after, .. } = self.list;
         let (term, id) = (self.sort_term(), self.id());
@@ -253,7 +255,7 @@ impl<'a> PageQuery<'a> {
     /// The statement for at most `count` rows of a stretch.
     pub(super) fn select(
         &self,
-        (condition, bound): Condition,
+        (condition, condition_values): Condition,
         count: usize,
     ) -> (String, Vec<Value>) {
         let ListQuery { resource, include, sort, descending, .. } = self.list;
@@ -270,7 +272,7 @@ impl<'a> PageQuery<'a> {
             sql = format!("{rows} ORDER BY r.{} {direction}, r.id {direction}", sort.name);
         }
         let count = Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
-        let values = self.values.iter().cloned().chain(bound).chain([count]);
+        let values = self.values.iter().cloned().chain(condition_values).chain([count]);
         (sql, values.collect())
     }
 

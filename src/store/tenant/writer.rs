@@ -1,4 +1,4 @@
-//! The one writer of a tenant: a thread that owns the writing connection.
+//! The server's one writer of a tenant: a thread that owns the writing connection.
 //!
 //! A commit is durable only after a sync of the disk, and a sync takes about as long for a hundred
 //! changes as for one. So mutations share commits. Example with a disk that syncs in 5 ms: while
@@ -8,7 +8,8 @@
 //!
 //! A *group* is the mutations that share a commit. (A batch of the API is one mutation.) One group:
 //!
-//! 1. `BEGIN IMMEDIATE` takes the file's lock. Commands are other processes that write, too.
+//! 1. `BEGIN IMMEDIATE` takes the file's lock. The lock also keeps out commands such as `import`,
+//!    which write from other processes.
 //! 2. Each mutation runs in its own savepoint. If the 7th of 40 fails or panics, only the writes of
 //!    the 7th are rolled back.
 //! 3. The search tables are brought up to date for all mutations together.
@@ -66,8 +67,8 @@ pub struct MutationSize {
     pub frees_space: bool,
 }
 
-/// The work of a mutation. Its value or its rejection goes to a cell that it shares with `done`, so
-/// that one queue takes mutations of all types.
+/// The work of a mutation. It returns neither its value nor its rejection, so that one queue takes
+/// mutations of all types.
 type Work = Box<dyn FnOnce(&Writing<'_>) -> Result<(), MutationError<()>> + Send>;
 pub(super) type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
@@ -81,22 +82,22 @@ pub(super) struct Mutation {
 }
 
 impl Mutation {
-    /// `done` gets the value or the rejection of `work`, or the reason why nothing was committed.
-    /// `outcome` keeps the value or rejection from the run until the commit.
+    /// `done` gets the value or the rejection of `work`, or the reason why nothing was committed. A
+    /// cell keeps the value or the rejection from the run until the commit.
     pub(super) fn new<T: Send + 'static, E: Send + 'static>(
         size: MutationSize,
         work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
         done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
     ) -> Mutation {
-        let outcome = Arc::new(Mutex::new(None));
-        let result = Arc::clone(&outcome);
+        let cell = Arc::new(Mutex::new(None));
+        let filled = Arc::clone(&cell);
         let run = move |writing: &Writing<'_>| match work(writing) {
             Ok(value) => {
-                *result.lock() = Some(Ok(value));
+                *filled.lock() = Some(Ok(value));
                 Ok(())
             }
             Err(MutationError::Rejected(reason)) => {
-                *result.lock() = Some(Err(reason));
+                *filled.lock() = Some(Err(reason));
                 Err(MutationError::Rejected(()))
             }
             Err(MutationError::Database(error)) => Err(MutationError::Database(error)),
@@ -104,7 +105,7 @@ impl Mutation {
         let done = move |committed: Result<(), StoreError>| {
             // A rejection, too, is sent only after the commit: its reason may be a change of the
             // same group.
-            done(committed.and_then(|()| outcome.lock().take().ok_or(StoreError::Internal)));
+            done(committed.and_then(|()| cell.lock().take().ok_or(StoreError::Internal)));
         };
         Mutation { run: Box::new(run), done: Box::new(done), size, queued_at: Instant::now() }
     }
@@ -132,9 +133,10 @@ impl Writer {
     ) -> std::io::Result<Writer> {
         let (queue, waiting) = mpsc::sync_channel(MAX_WAITING);
         let upkeep = Upkeep::default();
-        let mut work =
+        let mut writer =
             WriterThread { database, limits, failure, waiting, connection: None, upkeep };
-        let thread = thread::Builder::new().name("writer".to_owned()).spawn(move || work.run())?;
+        let thread =
+            thread::Builder::new().name("writer".to_owned()).spawn(move || writer.run())?;
         Ok(Writer { queue, thread })
     }
 
@@ -199,16 +201,16 @@ impl WriterThread {
         }
     }
 
-    /// Commits `first` and the mutations that wait or arrive before the commit, up to [`GROUP`]
-    /// operations.
+    /// Commits `first` and the mutations that wait or arrive before the commit, until the group has
+    /// [`GROUP`] operations.
     fn run_group(&mut self, first: Mutation) {
         // The time in the queue counts, so that no client waits more than 5 s for the lock.
-        let wait = LOCK_WAIT.saturating_sub(first.queued_at.elapsed());
-        let mut connection = match self.connection.take().map_or_else(|| self.connect(wait), Ok) {
+        let wait = || LOCK_WAIT.saturating_sub(first.queued_at.elapsed());
+        let mut connection = match self.connection.take().map_or_else(|| self.connect(wait()), Ok) {
             Ok(connection) => connection,
             Err(error) => return tell(first.done, Err(self.report(&error))),
         };
-        let outcome = match begin(&mut connection, wait) {
+        let outcome = match begin(&mut connection, wait()) {
             Ok(transaction) => Ok(self.commit_group(transaction, first)),
             Err(error) => {
                 tell(first.done, Err(self.write_failed(&error)));
@@ -247,8 +249,8 @@ impl WriterThread {
             ran.push((done, outcome));
             next = if operations < GROUP { self.waiting.try_recv().ok() } else { None };
         }
-        // SQLite ends the transaction by itself on a full disk, for example. A flush would then
-        // commit each of its statements. The commit below fails if the transaction has ended.
+        // SQLite ends the transaction by itself on a full disk, for example. Each statement of a
+        // flush would then commit by itself. The commit below fails if the transaction has ended.
         let flushed = if transaction.is_autocommit() { Ok(()) } else { writing.flush() };
         drop(writing);
         let committed = flushed.and_then(|()| database::commit(transaction));
