@@ -760,3 +760,27 @@ fn texts_and_schemas_that_the_program_does_not_make_are_found() {
     ];
     assert_eq!(found, expected);
 }
+
+#[test]
+fn an_index_that_lacks_a_row_is_found() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Ada"]);
+    // The row is added while the schema hides the index.
+    let raw = open_plain(&tenants_dir(&fixture.data()).join("1.db")).unwrap();
+    raw.execute_batch(
+        "CREATE TEMP TABLE hidden AS SELECT * FROM sqlite_schema WHERE name = 'customers_by_city';
+         PRAGMA writable_schema = ON;
+         DELETE FROM sqlite_schema WHERE name = 'customers_by_city';
+         PRAGMA writable_schema = RESET;
+         UPDATE customers SET city = 'Kiel';
+         PRAGMA writable_schema = ON;
+         INSERT INTO sqlite_schema SELECT * FROM hidden;
+         PRAGMA writable_schema = RESET;",
+    )
+    .unwrap();
+    drop(raw);
+    let found = fixture.problems();
+    let expected = "row 1 missing from index customers_by_city";
+    assert_eq!(found, [("tenants/1.db".to_owned(), expected.to_owned())]);
+}

@@ -35,7 +35,7 @@ impl Reading<'_> {
         let total = || {
             let access = if access == AccessPath::InOrder { AccessPath::Any } else { access };
             let query = PageQuery::new(list, &search, access);
-            let sql = format!("SELECT count(*) {}", query.from_where());
+            let sql = format!("SELECT count(*) {}", query.clauses());
             value(self.connection, &sql, &query.values)
         };
         let total = list.total.then(total).transpose()?;
@@ -126,7 +126,7 @@ pub(super) fn access(
         for (_, bound, value) in list.filters.iter().filter(|(filtered, ..)| filtered == column) {
             query.filter(*column, *bound, value);
         }
-        let some = format!("SELECT 1 {} LIMIT {MAX_SORTED} + 1", query.from_where());
+        let some = format!("SELECT 1 {} LIMIT {MAX_SORTED} + 1", query.clauses());
         let sql = format!("SELECT count(*) <= {MAX_SORTED} FROM ({some})");
         if value(connection, &sql, &query.values)? {
             return Ok(AccessPath::Filter(*column));
@@ -260,7 +260,7 @@ impl<'a> PageQuery<'a> {
     ) -> (String, Vec<Value>) {
         let ListQuery { resource, include, sort, descending, .. } = self.list;
         let columns = &Statements::of(resource).columns;
-        let (term, id, rows) = (self.sort_term(), self.id(), self.from_where());
+        let (term, id, rows) = (self.sort_term(), self.id(), self.clauses());
         let direction = if *descending { "DESC" } else { "ASC" };
         // Ids have no ties. A second term would make SQLite sort the rows of the search table.
         let ties = if **sort == ID { String::new() } else { format!(", {id} {direction}") };
@@ -277,7 +277,7 @@ impl<'a> PageQuery<'a> {
     }
 
     /// The clauses FROM and WHERE of a statement for the rows.
-    fn from_where(&self) -> String {
+    fn clauses(&self) -> String {
         let conditions = self.conditions.iter().map(|condition| format!(" AND {condition}"));
         let (conditions, table) = (conditions.collect::<String>(), self.list.resource.plural);
         // `CROSS JOIN` has SQLite read the first table first.

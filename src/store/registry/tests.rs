@@ -127,6 +127,16 @@ fn a_file_without_a_tenant_is_not_used_for_a_new_tenant() {
 }
 
 #[test]
+fn a_tenant_that_cannot_be_created_leaves_no_file() {
+    let fixture = Fixture::new();
+    let key = NewKey::new("", Scopes::every());
+    let created = fixture.registry.create_tenant("a", None, "$phc", Some(key), fixture.clock.now());
+    assert!(matches!(created, Err(RegistryError::Invalid(_))), "{created:?}");
+    assert_eq!(fs::read_dir(tenants_dir(&fixture.data())).unwrap().count(), 0);
+    assert!(fixture.registry.list_tenants().unwrap().is_empty());
+}
+
+#[test]
 fn deleting_a_tenant_deletes_its_keys_sessions_and_events() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
