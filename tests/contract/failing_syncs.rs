@@ -71,7 +71,8 @@ fn others_do_not_wait_for_a_sync_that_takes_long() {
 
 /// Also with more connections than there are workers.
 #[test]
-fn readiness_and_reads_do_not_wait_for_a_disk_that_hangs() {
+#[ignore = "takes 8 s; .ci/run runs it"]
+fn long_readiness_and_reads_do_not_wait_for_a_disk_that_hangs() {
     let fixture = Fixture::new();
     let ask = || fixture.server.anonymous().get("/readyz");
     ask().is(200);

@@ -188,7 +188,8 @@ fn assert_others_do_not_wait(
 }
 
 #[test]
-fn a_file_with_a_long_write_of_another_process() {
+#[ignore = "takes 6 s; .ci/run runs it"]
+fn long_a_file_with_a_long_write_of_another_process() {
     let fixture = Fixture::new(Setup::without_rate_limit());
     fixture.api.customer("Before");
     let locked = database(&fixture.tenant.file());
@@ -217,7 +218,8 @@ fn a_write_waits_for_a_short_lock() {
 }
 
 #[test]
-fn a_file_that_another_process_locks_exclusively() {
+#[ignore = "takes 7 s; .ci/run runs it"]
+fn long_a_file_that_another_process_locks_exclusively() {
     let fixture = Fixture::new(Setup::without_rate_limit());
     let locked = database(&fixture.tenant.file());
     locked.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT").unwrap();
