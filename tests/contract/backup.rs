@@ -52,12 +52,15 @@ fn everything_is_restored_on_another_machine() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let key = tenant.key(ALL);
+    tenant.key(ALL);
+    tenant.key_command("revoke", &tenant.key(ALL));
     server.with_key(&key.key).customer("Eins");
     server.cli(&["backup", "backups"]).done();
     let data_dir = DataDir::new(false);
     let backups = server.home().join("backups");
-    let restored = data_dir.cli_json(&["restore", backups.to_str().unwrap()]);
-    assert_eq!(restored["tenants"][0]["records"]["customers"], 1);
+    let restored = data_dir.cli(&["--json", "restore", backups.to_str().unwrap()]).done();
+    assert_eq!(restored.json()["tenants"][0]["records"]["customers"], 1);
+    assert!(restored.stderr.contains("2 keys of the backup are active."), "{restored:?}");
     data_dir.cli(&["restore", backups.to_str().unwrap()]).fails_saying("is not empty");
     data_dir.cli(&["check"]).done();
     let other = crate::support::Setup::plain().start_at(data_dir);

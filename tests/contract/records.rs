@@ -438,7 +438,7 @@ fn unknown_members_are_named_and_a_strict_request_has_none() {
         "handling=lenient, handling=strict",
         "x;handling=strict",
         "a=\"b, handling=strict, c\"",
-        "a=\"b\\\"c, handling=strict\"",
+        "a=\"b\\\", handling=strict, c\"",
         "handling=\"strict",
     ] {
         let (ignored, strict, reply) = send("POST", "/customers.php", prefer, &body);
