@@ -72,6 +72,9 @@ fn everything_is_restored_on_another_machine() {
     other.cli(&["restore", backups.to_str().unwrap(), "acme", "--force"]).done();
     assert_eq!(api.ids("/customers.php"), [1]);
     assert_eq!(api.customer("Drei"), 3);
+    let strange = DataDir::new(false);
+    std::fs::create_dir_all(strange.data().join("empty")).unwrap();
+    strange.cli(&["restore", backups.to_str().unwrap()]).fails_saying("is not empty");
     other.cli(&["restore", "nowhere"]).fails_saying("nowhere");
     other.cli(&["restore", backups.to_str().unwrap(), "nobody"]).fails_saying("nobody");
 }

@@ -188,6 +188,15 @@ fn files_have_columns_and_objects() {
 }
 
 #[test]
+fn the_largest_object_and_the_stored_response_with_it_are_no_fault() {
+    let (server, api) = TestServer::with_unlimited_api();
+    let largest: Value = (0..20).map(|n| (format!("n{n}"), json!("😀".repeat(500)))).collect();
+    let body = json!({"name": "Eva", "custom": largest});
+    api.call("POST", PATH).key("6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d").json(&body).send().created();
+    server.cli(&["check"]).done();
+}
+
+#[test]
 fn the_change_log_has_the_former_object() {
     let (_server, api) = TestServer::with_unlimited_api();
     post(&api, json!({}));
