@@ -172,6 +172,17 @@ mod tests {
     }
 
     #[test]
+    fn a_running_job_counts_after_a_job_of_another_tenant_has_ended() {
+        let mut scheduler = Scheduler::new(32);
+        add(&mut scheduler, A, [10]);
+        add(&mut scheduler, B, [20]);
+        assert_eq!(start(&mut scheduler), [10, 20]);
+        scheduler.finish(B);
+        add(&mut scheduler, A, [11, 12]);
+        assert_eq!(start(&mut scheduler), [11], "A runs two jobs");
+    }
+
+    #[test]
     fn three_tenants_with_more_jobs_than_workers_take_turns() {
         let mut scheduler = Scheduler::new(3);
         for (lane, first) in [(A, 10), (B, 20), (C, 30)] {
