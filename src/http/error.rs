@@ -59,10 +59,6 @@ impl ApiError {
         self.0.code
     }
 
-    pub fn status(&self) -> u16 {
-        self.0.status
-    }
-
     pub fn message(&self) -> &str {
         &self.0.message
     }

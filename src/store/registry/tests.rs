@@ -137,9 +137,11 @@ fn a_tenant_that_cannot_be_created_leaves_no_file() {
 }
 
 #[test]
-fn deleting_a_tenant_deletes_its_keys_sessions_and_events() {
+fn deleting_a_tenant_deletes_its_files_keys_sessions_and_events() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
+    // A replicator has copied the file.
+    fs::create_dir(fixture.data().join("tenants/.1.db-litestream")).unwrap();
     let (_, key) = fixture.key(&acme);
     assert!(fixture.sign_in(&acme, 7));
     fixture.registry.delete_tenant("acme").unwrap();
@@ -153,6 +155,7 @@ fn deleting_a_tenant_deletes_its_keys_sessions_and_events() {
             .unwrap()
     };
     assert_eq!([rest("keys"), rest("sessions"), rest("key_events")], [0, 0, 0]);
+    assert_eq!(fs::read_dir(tenants_dir(&fixture.data())).unwrap().count(), 0);
 }
 
 #[test]
