@@ -1,5 +1,5 @@
 #!/bin/sh
-# A walk through TenantDesk's whole interface with curl. It needs a running server and a key with all scopes:
+# A walk through the basics of TenantDesk's interface with curl. It needs a running server and a key with all scopes:
 #
 #     tenantdesk serve --create-tenant demo          # prints a key
 #     TENANTDESK_KEY=tdk_… examples/walkthrough.sh

@@ -9,7 +9,7 @@
 
 # desk METHOD PATH [BODY [IF_MATCH]]: prints the response's body. If the response is an error, prints its message on standard
 # error and fails with 1. If the record has another entity tag than IF_MATCH, fails with 12. Every change has an idempotency key.
-# So curl can repeat the request, and the change takes effect once.
+# So curl can repeat a request without an answer, and the change takes effect once.
 desk() (
   answer=$(_desk "$@") || exit 1
   _desk_body "$answer"
@@ -19,14 +19,20 @@ desk() (
 _desk() (
   body=${3-} if_match=${4-}
   set -- --request "$1" "$TENANTDESK_URL$2"
-  [ -z "$body" ] || set -- "$@" --header "Content-Type: application/json" --data-binary @-
+  [ -z "$body" ] || set -- "$@" --header "Content-Type: application/json" --header "Prefer: handling=strict" --data-binary @-
   [ -z "$if_match" ] || set -- "$@" --header "If-Match: $if_match"
   [ "$2" = GET ] || set -- "$@" --header "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)"
-  # Not an argument, because other users of the machine can read arguments.
-  printf '%s' "$body" | curl --config /dev/fd/3 --silent --show-error --max-time 70 --retry 5 --retry-connrefused \
-    --write-out '\n%{http_code} %header{etag}' "$@" 3<<END
+  # A file, because curl removes the response of an earlier try only from a file.
+  file=$(mktemp) || exit 1
+  trap 'rm -f "$file"' EXIT
+  # The key is not an argument, because other users of the machine can read arguments.
+  last=$(printf '%s' "$body" | curl --config /dev/fd/3 --silent --show-error --max-time 70 --retry 5 --retry-all-errors \
+    --output "$file" --write-out '%{http_code} %header{etag}' "$@" 3<<END
 header = "Authorization: Bearer $TENANTDESK_KEY"
 END
+  ) || exit 1
+  cat "$file"
+  printf '\n%s' "$last"
 )
 
 # Gets the output of _desk. Prints the body, or fails with its message.

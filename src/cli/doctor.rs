@@ -218,7 +218,8 @@ fn check_keys(registry: &Registry, now: Moment) -> anyhow::Result<Check> {
     Ok(Check::new("keys", State::Warning, message))
 }
 
-/// Checks the newest backup of all tenants: it is a fault if it is too old or lacks a tenant.
+/// Checks the newest backup of all tenants: it is a fault if it is too old, lacks a tenant, or has
+/// none although an older one has.
 fn check_backup(arguments: &Arguments, now: Moment) -> Check {
     let check = |state, message: String| Check::new("backup", state, message);
     let Some(dir) = &arguments.backups else {
@@ -229,14 +230,23 @@ fn check_backup(arguments: &Arguments, now: Moment) -> Check {
         Ok(backups) => backups,
         Err(error) => return check(State::Fault, error.to_string()),
     };
-    let newest = backups.into_iter().find(|(_, manifest)| manifest.kind == BackupKind::All);
-    let Some((directory, manifest)) = newest else {
+    let mut backups = backups.into_iter().filter(|(_, manifest)| manifest.kind == BackupKind::All);
+    let Some((directory, manifest)) = backups.next() else {
         let message = format!("{} contains no backup of all tenants", dir.display());
         return check(State::Fault, message);
     };
     let directory = directory.display();
     if let Some(tenant) = manifest.left_out.first() {
         let message = format!("{directory} lacks the tenant {} ({})", tenant.name, tenant.reason);
+        return check(State::Fault, message);
+    }
+    if manifest.tenants.is_empty()
+        && let Some((older, _)) = backups.find(|(_, manifest)| !manifest.tenants.is_empty())
+    {
+        let message = format!(
+            "{directory} has no tenants, and {} has; if the data directory was lost, restore that",
+            older.display()
+        );
         return check(State::Fault, message);
     }
     let hours = (now.unix_seconds() - manifest.created_at.unix()) / 3600;

@@ -120,8 +120,8 @@ error_codes! {
         "Add `?id=<integer>`.";
     NoUpdatableFields = ("no_updatable_fields", 400, [Update]):
         "The body of a PUT names no field that can be changed.",
-        "Include at least one field of the resource other than `id`, `created_at` and \
-         `updated_at`.";
+        "Include at least one field of the resource other than `id`, `created_at`, `updated_at` \
+         and `etag`.";
     BadRequest = ("bad_request", 400, [Key]):
         "A parameter, header or text field is missing, unknown or unusable.",
         "Read the message: it names the parameter or field and says what would be right.";

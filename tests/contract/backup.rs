@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::imports::{ROWS, write_rows};
-use crate::support::{ALL, DataDir, TestServer, until};
+use crate::support::{ALL, DataDir, Setup, TestServer, until};
 
 fn directories(data_dir: &DataDir) -> Vec<String> {
     let entries = std::fs::read_dir(data_dir.home().join("backups")).unwrap();
@@ -283,6 +283,29 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     data_dir.cli(&["check"]).done();
     let removed = data_dir.cli_json(&["backup", "backups", "--keep", "1"]);
     assert_eq!(removed["removed"].as_array().unwrap().len(), 2);
+}
+
+/// The server starts with an empty data directory where the disk is not mounted. The backups of the
+/// following nights must not take the place of those with the records.
+#[test]
+fn backups_of_a_lost_data_directory_do_not_replace_those_before() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let whole = back_up(&data_dir, &[]);
+    std::fs::remove_dir_all(data_dir.data()).unwrap();
+    let server = Setup::plain().start_at(data_dir.clone());
+    let empty = back_up(&data_dir, &["--keep", "1"]);
+    drop(server);
+    assert_eq!(directories(&data_dir), [whole.clone(), empty]);
+    let doctor = data_dir.cli(&["doctor", "--backups", "backups"]).ends_with(1);
+    assert!(
+        doctor.stdout.contains(&format!("has no tenants, and backups/{whole} has")),
+        "{doctor:?}"
+    );
+    std::fs::remove_dir_all(data_dir.data()).unwrap();
+    let restored = data_dir.cli_json(&["restore", "backups"]);
+    assert_eq!(restored["folder"], format!("backups/{whole}"));
+    data_dir.cli(&["restore", "backups", "acme"]).fails_saying("would be overwritten");
 }
 
 /// Changes the manifest of a backup, as if it was made at another time or by an earlier version.

@@ -179,15 +179,16 @@ fn a_link_in_place_of_a_database_or_a_directory_is_refused() {
         fs::remove_file(&path).unwrap();
         fs::rename(&aside, &path).unwrap();
     };
+    let serve = ["serve", "--listen", "127.0.0.1:0"];
     let all: [&[&str]; 4] =
         [&["export", "acme", "customers"], &["backup", backups], &["check"], &["doctor"]];
     with_link("tenants/1.db", &theirs.file(), &all);
     with_link("tenants/1.db", &theirs.file(), &[&["restore", backups, "acme", "--force"]]);
     with_link("tenants", &other.data().join("tenants"), &all);
     with_link("tenants", &other.data().join("tenants"), &[&["tenant", "delete", "acme", "--yes"]]);
-    with_link("registry.db", &other.registry_file(), &[&["tenant", "list"], &["serve"]]);
+    with_link("registry.db", &other.registry_file(), &[&["tenant", "list"], &serve]);
     let wal = other.data().join("registry.db-wal");
-    with_link("registry.db-wal", &wal, &[&["tenant", "list"], &["serve"]]);
+    with_link("registry.db-wal", &wal, &[&["tenant", "list"], &serve]);
     assert_eq!(state(&other.data()), before);
     data_dir.cli(&["check"]).done();
 }

@@ -1,5 +1,6 @@
 //! `examples/` is what users copy: here it runs against the real binary.
 
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -58,6 +59,28 @@ fn the_walk_through_ends_as_it_should_and_leaves_nothing_behind() {
     for path in ["/customers.php", "/employees.php", "/hardware.php"] {
         assert_eq!(api.total(path), 0, "{path}");
     }
+}
+
+#[test]
+fn the_requests_of_the_readme_give_the_answers_that_it_shows() {
+    let readme = fs::read_to_string(example("../README.md")).unwrap();
+    let (_, walk) = readme.split_once("## A walk through the API").unwrap();
+    let (walk, _) = walk.split_once("\n## ").unwrap();
+    let blocks: String =
+        walk.split("```sh\n").skip(1).map(|text| text.split("```").next().unwrap()).collect();
+    let (head, requests) = blocks.split_once('\n').unwrap();
+    assert!(head.starts_with("export TENANTDESK_URL="), "{head}");
+    let script = requests.replace("curl ", "curl -sS --write-out '\\n%{http_code}\\n' ");
+    let (server, api, key) = desk_with_a_key();
+    let said = run(&server, &key, "sh", &["-euc", &script], "");
+    let statuses: Vec<&str> =
+        said.lines().filter(|line| line.len() == 3 && line.starts_with(['2', '4'])).collect();
+    assert_eq!(statuses, ["201", "422", "200", "201", "201"], "{said}");
+    assert!(said.contains(r#""total":1"#), "the search finds the customer: {said}");
+    assert_eq!(
+        api.get("/hardware.php?serial_number=PF-3X9Q7").found()["data"][0]["custom"]["room"],
+        "2.14"
+    );
 }
 
 /// Every client does this: makes 205 customers, changes one, reads all page by page, meets an
@@ -441,38 +464,56 @@ printf '%s\n%s\n' "$results" "$more" |
 }
 
 #[test]
-fn a_client_tries_again_and_its_change_takes_effect_once() {
+fn every_client_tries_again_and_its_change_takes_effect_once() {
     if !has("python3", "--version") {
         return;
     }
     let (server, api, key) = desk_with_a_key();
-    // Between them stands one that cuts off the first answer to every change.
+    // Between client and server stands a proxy. It cuts off the first response to each change, and
+    // answers 503 to the second request.
     let script = r#"
-import http.server, os, threading, urllib.request
+import http.server, json, os, shutil, subprocess, threading, urllib.request
 import tenantdesk
 
-seen = set()
+seen = []
 class Rude(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         names = ("Authorization", "Content-Type", "Idempotency-Key")
-        request = urllib.request.Request(os.environ["TENANTDESK_URL"] + self.path, body, {n: self.headers[n] for n in names})
+        request = urllib.request.Request(behind + self.path, body, {n: self.headers[n] for n in names})
         answer = urllib.request.urlopen(request)
-        if self.headers["Idempotency-Key"] in seen:
+        seen.append(self.headers["Idempotency-Key"])
+        tries = seen.count(seen[-1])
+        if tries == 2:
+            self.send_response(503)
+            self.send_header("Retry-After", "1")
+            self.end_headers()
+            self.wfile.write(b'{"error": {"status": 503, "code": "overloaded", "message": ""}}')
+        elif tries == 3:
             self.send_response(answer.status)
             self.end_headers()
             self.wfile.write(answer.read())
-        seen.add(self.headers["Idempotency-Key"])
     def log_message(self, *_):
         pass
 
 rude = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Rude)
 threading.Thread(target=rude.serve_forever, daemon=True).start()
-desk = tenantdesk.Desk(f"http://127.0.0.1:{rude.server_port}", os.environ["TENANTDESK_KEY"])
-print(desk.create("customers", name="Once")["id"], len(seen))
+behind, os.environ["TENANTDESK_URL"] = os.environ["TENANTDESK_URL"], f"http://127.0.0.1:{rude.server_port}"
+
+def said(*command):
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["id"]
+desk = tenantdesk.Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
+assert desk.create("customers", name="Once")["id"] == 1
+assert said("sh", "-euc", """. ./tenantdesk.sh; desk POST /customers.php '{"name": "Once"}'""") == 2
+if shutil.which("node"):
+    assert said("node", "--input-type=module", "-e", """
+import { Desk } from "./tenantdesk.mjs";
+const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
+console.log(JSON.stringify(await desk.create("customers", { name: "Once" })));""") == 3
+print(len(set(seen)))
 "#;
-    assert_eq!(run(&server, &key, "python3", &["-B", "-c", script], "").trim(), "1 1");
-    assert_eq!(api.total("/customers.php"), 1);
+    let clients = run(&server, &key, "python3", &["-B", "-c", script], "");
+    assert_eq!(api.total("/customers.php").to_string(), clients.trim());
 }
 
 #[test]

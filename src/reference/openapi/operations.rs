@@ -208,9 +208,12 @@ impl Parameter {
 
     /// A filter. Only a filter by a referenced record needs words beside its schema.
     fn filter(filter: &Filter, resource: &Resource) -> Parameter {
-        let about = filter.column.through.and_then(|field| field.references).map(|target| {
-            let name = target.name;
-            format!("Only records of this {name}; `null` finds those of no {name}.")
+        let reference = filter.column.through.and_then(|field| field.references);
+        let about = reference.zip(filter.column.field.references).map(|(through, target)| {
+            let (plural, name, through) = (through.plural, target.name, through.name);
+            format!(
+                "Only records of the {plural} of this {name}; `null` finds those of no {through}."
+            )
         });
         let schema = of_filter(resource, filter);
         Parameter::query(

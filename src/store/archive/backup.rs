@@ -37,7 +37,8 @@ pub struct Backup {
 
 /// Makes a backup of all tenants, or of one, in a new directory in `dir`. Then removes older
 /// backups of the same kind, so that the newest `keep` remain. Nothing is removed if the new backup
-/// lacks a tenant: an older one may hold it.
+/// lacks a tenant or has none: an older one may hold it. It has none after the data directory was
+/// lost, because the server then starts with an empty one.
 ///
 /// # Errors
 ///
@@ -55,7 +56,8 @@ pub fn create(
     let manifest = write_backup(registry, &staging.path, tenant, now, next_sequence(dir))?;
     let directory = free_name(dir, now).map_err(file_error(dir))?;
     staging.publish(&directory)?;
-    let removed = match keep.filter(|_| manifest.left_out.is_empty()) {
+    let is_complete = manifest.left_out.is_empty() && !manifest.tenants.is_empty();
+    let removed = match keep.filter(|_| is_complete) {
         Some(keep) => remove_older(dir, &directory, &manifest, keep).map_err(|cause| {
             ArchiveError::NotRemoved { path: directory.clone(), cause: Box::new(cause) }
         })?,

@@ -30,7 +30,8 @@ pub(super) struct Source {
 
 impl Source {
     /// `dir` is a backup, or a directory of backups: then the newest backup is taken that holds
-    /// `tenant`, or all tenants.
+    /// `tenant`, or all tenants. A backup of no tenants is not taken. It was made after the data
+    /// directory was lost.
     pub(super) fn find(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
         // Even a link of this name shows that `dir` is no directory of backups.
         if fs::symlink_metadata(dir.join(manifest::NAME)).is_ok() {
@@ -39,7 +40,7 @@ impl Source {
         }
         let fits = |manifest: &Manifest| match tenant {
             Some(name) => manifest.tenant(name).is_some(),
-            None => manifest.kind == BackupKind::All,
+            None => manifest.kind == BackupKind::All && !manifest.tenants.is_empty(),
         };
         let mut backups = backup::list(dir)?;
         if let Some(newest) = backups.iter().position(|(_, manifest)| fits(manifest)) {
@@ -47,7 +48,7 @@ impl Source {
             return Ok(Source { directory, manifest });
         }
         let wanted = match tenant {
-            None => "of all tenants".to_owned(),
+            None => "of all tenants that has a tenant".to_owned(),
             Some(name) => not_among(name, backups.iter().map(|(_, manifest)| manifest)),
         };
         Err(ArchiveError::NoBackup { path: dir.to_owned(), wanted })

@@ -242,6 +242,7 @@ fn older_backups_of_the_same_kind_are_removed() {
 #[test]
 fn the_newest_are_kept_while_the_clock_is_set() {
     let fixture = Fixture::new();
+    fixture.tenant("one");
     let registry = fixture.registry();
     let mut made: Vec<PathBuf> = Vec::new();
     for year in [2026, 2027, 2025, 2026, 2026, 2036, 2016, 2026] {
