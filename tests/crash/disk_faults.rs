@@ -44,12 +44,15 @@ fn next_call(first: u64) -> u64 {
     if crate::moments().is_some() { first + 1 } else { first * 4 + 1 }
 }
 
+/// The clients of a [`Fixture`]: that of the tenant with the fault, and that of another tenant.
+const UNLUCKY: usize = 0;
+const OTHER: usize = 1;
+
 /// A server with two tenants, one of them with the fault.
 struct Fixture<'a> {
     recorder: &'a Recorder,
     server: TestServer,
-    unlucky: Client<'a>,
-    other: Client<'a>,
+    clients: [Client<'a>; 2],
     keys: [String; 2],
     tried: usize,
     /// The runs since the server was started anew.
@@ -63,13 +66,14 @@ impl<'a> Fixture<'a> {
             data_dir.tenant(name).key(&["all"]).key
         });
         let server = serve(recorder, &["--log-format", "json"]);
-        let (mut unlucky, mut other) =
-            (Client::new(recorder, "u", &keys[0]), Client::new(recorder, "o", &keys[1]));
-        for _ in 0..4 {
-            unlucky.next();
-            other.next();
+        let mut clients =
+            [Client::new(recorder, "u", &keys[UNLUCKY]), Client::new(recorder, "o", &keys[OTHER])];
+        for client in &mut clients {
+            for _ in 0..4 {
+                client.next();
+            }
         }
-        Fixture { recorder, server, unlucky, other, keys, tried: 0, age: 0 }
+        Fixture { recorder, server, clients, keys, tried: 0, age: 0 }
     }
 
     /// Runs requests with the fault, and one after it. Returns whether any call failed.
@@ -86,14 +90,15 @@ impl<'a> Fixture<'a> {
         self.recorder.set_fault(fault);
         for _ in 0..REQUESTS {
             self.unlucky_request(fault, what);
-            let reply = self.other.next();
+            let reply = self.send(OTHER, fault, what);
             assert!(reply.status < 300, "{what}: another tenant is not served: {reply}");
         }
-        if fault.call != Call::Open && was_open {
+        // A checkpoint that cannot sync ends the process, whatever the clients do.
+        if !matches!(fault.call, Call::Open | Call::Sync) && was_open {
             self.compare(what, "with the fault");
         }
         let hits = self.recorder.end_fault();
-        let key = self.keys[0].clone();
+        let key = self.keys[UNLUCKY].clone();
         if self.tried.is_multiple_of(3) {
             self.crash(what);
         }
@@ -125,22 +130,25 @@ impl<'a> Fixture<'a> {
     }
 
     /// A request of the unlucky tenant succeeds, or is refused as the contract says (sections 6 and
-    /// 11). If the disk refuses to sync, there is no answer: the process ends, and the repeat
-    /// succeeds.
+    /// 11).
     fn unlucky_request(&mut self, fault: &Fault, what: &str) -> u16 {
-        let reply = match self.unlucky.attempt() {
-            Some(reply) => reply,
-            None => {
-                assert_eq!(fault.call, Call::Sync, "{what}: no answer");
-                self.server.ended_at_failed_sync();
-                self.restart_after(fault);
-                self.unlucky.repeat()
-            }
-        };
+        let reply = self.send(UNLUCKY, fault, what);
         if reply.status >= 300 {
             assert_refused(&reply, what);
         }
         reply.status
+    }
+
+    /// Sends the next request of a client. If the disk refuses to sync, there may be no answer: the
+    /// process ends, and the repeat succeeds.
+    fn send(&mut self, client: usize, fault: &Fault, what: &str) -> Reply {
+        if let Some(reply) = self.clients[client].attempt() {
+            return reply;
+        }
+        assert_eq!(fault.call, Call::Sync, "{what}: no answer");
+        self.server.ended_at_failed_sync();
+        self.restart_after(fault);
+        self.clients[client].repeat()
     }
 
     /// The supervisor starts the server again. A fault that lasts may end that start, too.
@@ -165,7 +173,7 @@ impl<'a> Fixture<'a> {
     }
 
     fn compare(&self, what: &str, when: &str) {
-        for (client, key) in [&self.unlucky, &self.other].into_iter().zip(&self.keys) {
+        for (client, key) in self.clients.iter().zip(&self.keys) {
             let reply = self.recorder.data_dir.with_key(key).get("/customers.php");
             assert_eq!(reply.status, 200, "{what}, {when}: {reply}");
             let found = of_client(&observe(&self.recorder.data_dir.with_key(key)), &client.name);
@@ -246,11 +254,11 @@ fn long_of_checkpoints_leave_the_records_in_the_log() {
     };
     recorder.set_fault(&full);
     until("a checkpoint finds no room", || {
-        assert_eq!(fixture.unlucky.post_large_customer().status, 201);
+        assert_eq!(fixture.clients[UNLUCKY].post_large_customer().status, 201);
         (recorder.fault_hits() > 0).then_some(())
     });
     for _ in 0..100 {
-        assert_eq!(fixture.unlucky.post_large_customer().status, 201, "the log has room");
+        assert_eq!(fixture.clients[UNLUCKY].post_large_customer().status, 201, "the log has room");
     }
     fixture.compare("no room for a checkpoint", "with the fault");
     let tries = recorder.end_fault();
@@ -259,7 +267,7 @@ fn long_of_checkpoints_leave_the_records_in_the_log() {
     let length = || std::fs::metadata(&database).unwrap().len();
     let before = length();
     until("the log is copied", || {
-        fixture.unlucky.post_large_customer();
+        fixture.clients[UNLUCKY].post_large_customer();
         (length() > before).then_some(())
     });
     fixture.server.stop();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::measure::{Table, command, watch};
-use crate::records::{COLUMNS, EMPLOYEES, value, write_csv};
+use crate::records::{COLUMNS, CUSTOM, EMPLOYEES, value, write_csv};
 use crate::support::{Api, TestServer};
 
 /// A write-ahead log may be this long once a transaction has followed a large one, in bytes.
@@ -53,6 +53,8 @@ pub(crate) fn export(server: &TestServer, count: i64, table: &mut Table) {
                 let cells: Vec<String> =
                     COLUMNS.iter().map(|column| exported(id, column)).collect();
                 assert!(line.starts_with(&cells.join(",")), "{line}");
+                let custom = CUSTOM.map(|column| exported(id, column)).join(",");
+                assert!(line.contains(&format!(",{custom},")), "{line}");
             }
             assert_eq!(id, count);
         } else {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,9 +114,11 @@ pub(crate) fn watch<T>(server: &TestServer, work: impl FnOnce() -> T) -> (T, Usa
             usage.take(pid);
             usage
         });
-        let answer = work();
+        // The scope ends only when the thread ends, even if the work fails.
+        let answer = panic::catch_unwind(AssertUnwindSafe(work));
         done.store(true, Ordering::Relaxed);
-        (answer, watching.join().unwrap())
+        let usage = watching.join().unwrap();
+        (answer.unwrap_or_else(|panic| panic::resume_unwind(panic)), usage)
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::measure::{Table, fastest, request, watch};
-use crate::records::{COLUMNS, EMPLOYEES, Key, value};
+use crate::records::{COLUMNS, CUSTOM, EMPLOYEES, Key, value};
 use crate::support::client::Call;
 use crate::support::{Api, TestServer, encoded};
 
@@ -55,10 +55,11 @@ fn ids(page: &Value) -> Vec<i64> {
 /// total.
 pub(crate) fn lists(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     let (mut first, mut far) = (Slowest::default(), Slowest::default());
-    let mut filtered = Filters::default();
+    let (mut filtered, mut custom) = (Filters::default(), Filters::default());
     table.add_served(server, "GET one record", || {
         let (time, record) = fastest(|| api.call("GET", &format!("{PATH}?id={count}")));
         assert_eq!(record["asset_tag"], value(count, "asset_tag").cell());
+        assert_eq!(record["custom"]["room"], value(count, "custom.room").cell());
         time
     });
     let (_, usage) = watch(server, || {
@@ -83,14 +84,20 @@ pub(crate) fn lists(server: &TestServer, api: &Api, count: i64, table: &mut Tabl
         several(api, count, &mut filtered);
         customers(api, count, &mut filtered);
     });
+    let (_, custom_usage) =
+        watch(server, || CUSTOM.map(|column| custom_filters(api, column, count, &mut custom)));
     table.add(format!("first page, slowest sort ({})", first.1), first.0, usage);
     table.add(format!("page {FAR_PAGE}, slowest sort ({})", far.1), far.0, usage);
-    for (operation, Slowest(time, whose)) in [
-        ("first page, slowest filter", filtered.in_order_of_ids),
-        ("first page, slowest filter with another sort", filtered.sorted),
-        ("first page, slowest filter with its total", filtered.with_total),
-    ] {
-        table.add(format!("{operation} ({whose})"), time, usage);
+    for (kind, slowest, usage) in
+        [("filter", filtered, usage), ("filter by a custom field", custom, custom_usage)]
+    {
+        for (more, Slowest(time, whose)) in [
+            ("", slowest.in_order_of_ids),
+            (" with another sort", slowest.sorted),
+            (" with its total", slowest.with_total),
+        ] {
+            table.add(format!("first page, slowest {kind}{more} ({whose})"), time, usage);
+        }
     }
 }
 
@@ -158,6 +165,24 @@ fn filters(api: &Api, column: &str, sorted: &[(Key, i64)], slowest: &mut Filters
     }
 }
 
+/// Equality with a value, with a value that no record has, and null.
+fn custom_filters(api: &Api, column: &str, count: i64, slowest: &mut Filters) {
+    // Record 2 has all custom fields.
+    let some = value(2, column);
+    let having = |wanted: &Key| (1..=count).filter(|n| value(*n, column) == *wanted).count();
+    for (text, found) in [
+        (encoded(&some.cell()), having(&some)),
+        ("null".to_owned(), having(&Key::Null)),
+        ("zeppelin".to_owned(), 0),
+    ] {
+        filter_finds(api, &format!("{column}={text}"), found, slowest);
+        // With another sort, a filter that finds nothing may take longer than the limit of 5 s.
+        if found > 0 {
+            filter_finds(api, &format!("{column}={text}&sort=-serial_number"), found, slowest);
+        }
+    }
+}
+
 /// Several filters at once, each of which many records pass.
 fn several(api: &Api, count: i64, slowest: &mut Filters) {
     let wanted = [("type", "laptop"), ("manufacturer", "Dell"), ("is_leased", "1")];
@@ -218,7 +243,9 @@ fn filter_finds(api: &Api, filter: &str, count: usize, slowest: &mut Filters) ->
 pub(crate) fn searches(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     let serial = value(count / 2, "serial_number").cell();
     let having = |word: &str| {
-        let columns = || COLUMNS.into_iter().chain(["notes"]).filter(|column| is_searched(column));
+        let columns = || {
+            COLUMNS.into_iter().chain(CUSTOM).chain(["notes"]).filter(|column| is_searched(column))
+        };
         (1..=count)
             .filter(|n| {
                 columns().any(|column| value(*n, column).cell().to_lowercase().contains(word))
@@ -251,12 +278,13 @@ pub(crate) fn searches(server: &TestServer, api: &Api, count: i64, table: &mut T
 
 fn is_searched(column: &str) -> bool {
     ["name", "manufacturer", "model", "serial_number", "asset_tag", "notes"].contains(&column)
+        || CUSTOM.contains(&column)
 }
 
 /// POST, PUT and DELETE, one after the other. In the end a tenth of the new records is left.
 pub(crate) fn changes(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     const MADE: i64 = 500;
-    let body = |n: i64| json!({"name": format!("New {n}"), "serial_number": format!("NEW-{n}"), "notes": value(n, "notes").cell()});
+    let body = |n: i64| json!({"name": format!("New {n}"), "serial_number": format!("NEW-{n}"), "notes": value(n, "notes").cell(), "custom": {"room": value(1, "custom.room").cell()}});
     let mut each = |method: &str, ids: std::ops::RangeInclusive<i64>| {
         let make = |id: i64| match method {
             "POST" => api.call(method, PATH).json(&body(id)),
