@@ -245,4 +245,14 @@ mod tests {
         assert_eq!(scheduler.add(A, client(1), 2), Some(2), "A is the longest lane itself");
         assert_eq!(scheduler.add(A, client(2), 3), Some(most - 3), "the other address has more");
     }
+
+    #[test]
+    fn of_two_longest_lanes_the_lane_of_the_new_job_loses_it() {
+        let mut scheduler = Scheduler::new(32);
+        let half = u32::try_from(MAX_WAITING / 2).unwrap();
+        add(&mut scheduler, A, 0..half - 1);
+        add(&mut scheduler, B, 0..half);
+        add(&mut scheduler, C, [0]);
+        assert_eq!(scheduler.add(A, client(1), 9999), Some(9999));
+    }
 }
