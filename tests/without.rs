@@ -4,10 +4,9 @@
 use std::io::Write as _;
 use std::process::Command;
 
-const OTHER_SUITES: [(&str, &str); 5] = [
+const OTHER_SUITES: [(&str, &str); 4] = [
     ("the panel and /docs in a browser", "cargo test --test browser"),
     ("the warm copy by Litestream", "cargo test --test standby"),
-    ("thousands of orders of the threads' steps", "cargo test --package schedules"),
     ("generated clients and Schemathesis", "tests/clients/run target/debug/tenantdesk"),
     ("long tests", "cargo test -- --ignored long_"),
 ];
