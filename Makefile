@@ -1,6 +1,6 @@
 # The tasks of this repository. CONTRIBUTING.md says when to run them.
 
-.PHONY: test ci bench release fixtures golden
+.PHONY: test ci bench release golden
 
 test: # the tests that need only common programs
 	cargo test
@@ -13,9 +13,6 @@ bench: # the speed; lab/README.md has the options
 
 release: # the files of a release in target/dist, as root
 	release/build
-
-fixtures: # the test databases of the schema's version
-	cargo test --lib make_fixtures -- --ignored
 
 golden: # the files in tests/golden; their diff is the change that clients see
 	UPDATE_GOLDEN=1 cargo test --lib messages

@@ -1,5 +1,5 @@
 -- The schema of a tenant's file. It is compiled into the program. A test compares its
--- columns with the declarations in src/model. src/store/migrations/README.md says how to change it.
+-- columns with the declarations in src/model. CONTRIBUTING.md says how to change it.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1.
 -- AUTOINCREMENT ensures that the id of a deleted record is not used again.

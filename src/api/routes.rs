@@ -7,9 +7,10 @@ use http::HeaderMap;
 use super::authentication::has_well_formed_key;
 use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use crate::http::{ApiError, ErrorCode, Method};
+use crate::metrics;
 use crate::model::validation::shorten;
 use crate::model::{Access, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Scope, Scopes};
-use crate::{metrics, words};
+use crate::words;
 
 /// The kind of a path.
 #[derive(Clone, Copy, Debug)]

@@ -27,7 +27,6 @@ use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context as _, anyhow};
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
-use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
 
@@ -105,7 +104,7 @@ struct UsageError(String);
 
 /// Parses the command line of this process, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
-    let matches = command().try_get_matches().unwrap_or_else(|error| exit_with(&error));
+    let matches = command().try_get_matches().unwrap_or_else(|error| error.exit());
     match Arguments::from_arg_matches(&matches).map_err(anyhow::Error::from).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -114,24 +113,6 @@ pub fn main() -> ExitCode {
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }
-}
-
-/// The options of `serve` in 0.3.0 that are constants in `edge/limits.rs` now.
-const REMOVED_OPTIONS: [&str; 5] =
-    ["--idle-timeout", "--head-timeout", "--body-timeout", "--write-timeout", "--max-connections"];
-
-/// Prints help, the version or an error of usage, and exits: with 2 on wrong usage.
-fn exit_with(error: &clap::Error) -> ! {
-    if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
-        && REMOVED_OPTIONS.contains(&option.as_str())
-    {
-        output::print_stderr(&format!(
-            "error: {option} is no option any more, because this limit is a constant now. \
-             Remove the option."
-        ));
-        std::process::exit(error.exit_code());
-    }
-    error.exit()
 }
 
 /// If the data directory belongs to another user: the same command, run by that user.

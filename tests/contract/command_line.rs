@@ -32,16 +32,6 @@ fn members(object: &Value, expected: &[&str]) {
 const TENANT: [&str; 6] = ["id", "name", "state", "trial_until", "created_at", "password"];
 
 #[test]
-fn an_option_that_is_a_constant_now_is_named() {
-    let data_dir = place_with(&[]);
-    for option in ["--idle-timeout=3s", "--max-connections=5"] {
-        let outcome = data_dir.cli(&["serve", option]).ends_with(2);
-        let name = option.split('=').next().unwrap();
-        assert!(outcome.stderr.contains(&format!("{name} is no option any more")), "{outcome:?}");
-    }
-}
-
-#[test]
 fn stored_text_is_printed_without_characters_that_a_terminal_obeys() {
     let server = TestServer::start();
     server.tenant("acme");

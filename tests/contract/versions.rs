@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{ALL, Api, DataDir, FIRST_SCHEMA, Reply, Setup, TestServer, uuid};
+use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, uuid};
 
 const ONE: &str = "/customers.php?id=1";
 
@@ -248,20 +248,30 @@ fn acme_key(data_dir: &DataDir) -> String {
 }
 
 #[test]
-fn records_of_the_version_before_have_a_version_and_an_empty_change_log() {
+fn records_of_0_4_0_keep_their_versions() {
     let data_dir = DataDir::new(false);
-    data_dir.place_fixture(FIRST_SCHEMA);
-    data_dir.cli(&["tenant", "list"]).fails_saying("start the service once");
+    data_dir.place_fixture();
     let server = Setup::plain().start_at(data_dir);
     let api = server.with_key(&acme_key(&server));
-    assert_eq!(api.get("/changes.php").found()["data"], json!([]));
-    let before = api.get(ONE).is(200);
-    read(&api, &etag(&before)).is(304);
-    let changed = put(&api, &etag(&before), "Changed").is(200);
-    assert_ne!(etag(&changed), etag(&before));
-    put(&api, &etag(&before), "Lost").fails_with(412, "precondition_failed");
-    assert_eq!(server.log().matches("schema migrated").count(), 2, "{}", server.log());
-    let entry = api.get("/changes.php").found()["data"][0].clone();
-    assert_eq!((&entry["action"], &entry["fields"]), (&json!("updated"), &json!(["name"])));
+    let before = etag(&api.get(ONE).is(200));
+    read(&api, &before).is(304);
+    put(&api, &before, "Changed").is(200);
+    put(&api, &before, "Lost").fails_with(412, "precondition_failed");
     server.cli(&["check"]).done();
+}
+
+#[test]
+fn data_from_before_0_4_0_is_refused_with_the_way_out() {
+    const WAY_OUT: &str = "let tenantdesk 0.4.0 serve the data directory once";
+    let data_dir = DataDir::new(false);
+    data_dir.place_fixture();
+    // The last byte of SQLite's `user_version`.
+    let version = || std::fs::read(data_dir.registry_file()).unwrap()[63];
+    let mut registry = std::fs::read(data_dir.registry_file()).unwrap();
+    registry[63] = 3;
+    std::fs::write(data_dir.registry_file(), registry).unwrap();
+    for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["tenant", "list"]] {
+        data_dir.cli(command).fails_saying(WAY_OUT);
+    }
+    assert_eq!(version(), 3);
 }

@@ -244,13 +244,8 @@ fn commands_whose_disk_refuses_to_sync() {
 }
 
 #[test]
-fn a_migration_that_copies_the_tables() {
-    assert_nothing_is_lost(&run::migration(2), 10);
-}
-
-#[test]
-fn a_migration_that_adds_columns() {
-    assert_nothing_is_lost(&run::migration(4), 10);
+fn an_upgrade_of_0_4_0() {
+    assert_nothing_is_lost(&run::upgrade(), 10);
 }
 
 #[test]

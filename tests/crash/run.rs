@@ -262,10 +262,10 @@ pub(crate) fn checkpoints() -> Run {
     finish("checkpoints", &recorder, start, operator, clients)
 }
 
-/// Databases of an earlier schema, which the first start migrates.
-pub(crate) fn migration(schema: u32) -> Run {
+/// Databases of 0.4.0, which the first start migrates.
+pub(crate) fn upgrade() -> Run {
     let recorder = Recorder::in_memory();
-    recorder.data_dir.place_fixture(schema);
+    recorder.data_dir.place_fixture();
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
     let effect = vec![("tenant acme".to_owned(), Some(json!(true)))];
@@ -279,10 +279,10 @@ pub(crate) fn migration(schema: u32) -> Run {
     }
     server.stop();
     let mut clients = vec![client_run(client, &key)];
-    for (name, history) in fixture_records(&fixture(schema).join("records.jsonl")) {
+    for (name, history) in fixture_records(&fixture().join("records.jsonl")) {
         clients.push(ClientRun { name, key: key.clone(), history });
     }
-    Run { migrates: true, ..finish("migration", &recorder, start, operator, clients) }
+    Run { migrates: true, ..finish("upgrade", &recorder, start, operator, clients) }
 }
 
 /// The records of a fixture, as if clients had made them before the run.

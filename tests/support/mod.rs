@@ -22,7 +22,7 @@ pub(crate) mod tls;
 pub(crate) use client::Api;
 pub(crate) use in_process::InProcess;
 pub(crate) use reply::Reply;
-pub(crate) use server::{ALL, DataDir, FIRST_SCHEMA, Setup, Tenant, TestServer};
+pub(crate) use server::{ALL, DataDir, Setup, Tenant, TestServer};
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

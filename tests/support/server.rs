@@ -23,13 +23,10 @@ pub(crate) const ALL: &[&str] = &["all"];
 /// The id of an unprivileged user.
 const NOBODY: u32 = 65_534;
 
-/// The schema version of tenants' files of version 0.1.0.
-pub(crate) const FIRST_SCHEMA: u32 = 2;
-
-/// The directory of the databases of a schema version, `registry.db` and `tenant.db`, and of their
+/// The directory of the databases that 0.4.0 made, `registry.db` and `tenant.db`, and of their
 /// records, `records.jsonl`.
-pub(crate) fn fixture(schema: u32) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/schema-{schema}"))
+pub(crate) fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-5")
 }
 
 /// The environment variable that names another binary to test.
@@ -89,10 +86,10 @@ impl DataDir {
     }
 
     /// Puts the databases of a schema version there: the registry, and the file of its tenant acme.
-    pub(crate) fn place_fixture(&self, schema: u32) {
+    pub(crate) fn place_fixture(&self) {
         std::fs::create_dir_all(self.data().join("tenants")).unwrap();
         for (from, to) in [("registry.db", "registry.db"), ("tenant.db", "tenants/1.db")] {
-            std::fs::copy(fixture(schema).join(from), self.data().join(to)).unwrap();
+            std::fs::copy(fixture().join(from), self.data().join(to)).unwrap();
         }
     }
 

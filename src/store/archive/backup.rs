@@ -188,7 +188,7 @@ fn sync_and_describe(partial: &Path, copy: &Database) -> Result<SavedFile, Archi
     sync(copy.path())?;
     let file = File::open(copy.path()).map_err(file_error(copy.path()))?;
     let (bytes, sha256) = manifest::digest(file, io::sink()).map_err(file_error(copy.path()))?;
-    Ok(SavedFile { path: copy.name_in(partial), schema: copy.schema.version, bytes, sha256 })
+    Ok(SavedFile { path: copy.name_in(partial), schema: copy.schema.version(), bytes, sha256 })
 }
 
 fn write_manifest(partial: &Path, manifest: &Manifest) -> Result<(), ArchiveError> {

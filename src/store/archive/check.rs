@@ -41,7 +41,7 @@ pub struct Finding {
     /// crash in the middle of the creation or deletion of a tenant leaves one. Ids are never used
     /// again, so it harms nobody.
     pub is_orphan: bool,
-    /// Whether the only problem is that `serve` has not migrated it yet.
+    /// Whether the only problem is a schema of an older version.
     pub is_older: bool,
 }
 
@@ -69,7 +69,9 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
         match file.open(Role::Bulk) {
             _ if is_orphan => found(Vec::new(), false),
             Ok(opened) => found(problems(&opened, file.schema, Extent::Everything), false),
-            Err(error @ OpenError::Older { .. }) => found(vec![error.to_string()], true),
+            Err(error @ (OpenError::Older { .. } | OpenError::TooOld { .. })) => {
+                found(vec![error.to_string()], true)
+            }
             Err(error) => found(vec![error.to_string()], false),
         }
     };

@@ -129,15 +129,16 @@ fn open_staged(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// A migration runs in a schema that is not known to be the program's, and drops its triggers. So
-/// there may be no views, and nothing is damaged. Returns what is wrong.
+/// A step runs in a schema that is not known to be the program's. So the database may not be
+/// damaged, and may have no view and no trigger, which the step would run. Returns what is wrong.
 fn unsafe_to_migrate(path: &Path, schema: &Schema) -> rusqlite::Result<Vec<String>> {
     let connection = open_staged(path)?;
-    if database::version(&connection)? >= schema.version {
+    if database::version(&connection)? >= schema.version() {
         return Ok(Vec::new());
     }
     let unknown = "SELECT 'it has ' || name FROM pragma_table_list WHERE schema = 'main'
-        AND (type = 'view' OR type = 'virtual' AND name NOT LIKE '%\\_search' ESCAPE '\\')";
+        AND (type = 'view' OR type = 'virtual' AND name NOT LIKE '%\\_search' ESCAPE '\\')
+        UNION ALL SELECT 'it has ' || name FROM sqlite_schema WHERE type = 'trigger'";
     let problems = check::texts(&connection, unknown)?;
     if problems.is_empty() { check::integrity_problems(&connection, schema) } else { Ok(problems) }
 }

@@ -15,7 +15,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
 use crate::password;
 use crate::secret;
-use crate::store::data_dir::{DataDir, TENANT, tenant_database, tenants_dir};
+use crate::store::data_dir::{DataDir, tenant_database, tenants_dir};
 use crate::store::database::{Role, open_plain};
 use crate::store::error::OpenError;
 use crate::store::registry::{Admin, KeyRow, KeyState, NewKey, Registry, TenantRow};
@@ -453,9 +453,9 @@ fn the_counters_of_a_file_that_cannot_be_opened_go_on() {
 }
 
 #[test]
-fn the_ids_of_a_file_of_an_older_schema_go_on() {
+fn the_ids_of_a_file_of_0_4_0_go_on() {
     let fixture = Fixture::new();
-    let directory = older_backup(&fixture, 3);
+    let directory = backup_of_0_4_0(&fixture);
     let restored = fixture.restore(None, false).unwrap().tenants.remove(0);
     let live = tenant_database(&fixture.data(), restored.id);
     live.remove();
@@ -547,10 +547,9 @@ fn litestreams_tables_are_kept() {
     assert!(!fixture.live(2).table_exists(None, "_litestream_seq").unwrap());
 }
 
-/// A backup of files of an older version, as that version has made it.
-pub(super) fn older_backup(fixture: &Fixture, version: u32) -> PathBuf {
-    let released =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/schema-{version}"));
+/// A backup that 0.4.0 has made.
+pub(super) fn backup_of_0_4_0(fixture: &Fixture) -> PathBuf {
+    let released = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-5");
     let directory = fixture.dir().join("2026-01-01T00-00-00Z");
     fs::create_dir_all(tenants_dir(&directory)).unwrap();
     fs::copy(released.join("registry.db"), directory.join("registry.db")).unwrap();
@@ -558,17 +557,15 @@ pub(super) fn older_backup(fixture: &Fixture, version: u32) -> PathBuf {
     let (id, name): (i64, String) = registry
         .query_row("SELECT id, name FROM tenants", [], |row| Ok((row.get(0)?, row.get(1)?)))
         .unwrap();
-    let registry_version: u32 =
-        registry.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     drop(registry);
     let file = format!("tenants/{id}.db");
     fs::copy(released.join("tenant.db"), directory.join(&file)).unwrap();
     let text = serde_json::json!({
-        "format": 1, "tenantdesk": "0.1.0", "created_at": "2026-01-01T00:00:00Z", "kind": "all",
+        "format": 1, "tenantdesk": "0.4.0", "created_at": "2026-01-01T00:00:00Z", "kind": "all",
         "tenants": [{"id": id, "name": name, "records": {}}],
         "files": [
-            {"path": "registry.db", "schema": registry_version, "bytes": 0, "sha256": ""},
-            {"path": file, "schema": version, "bytes": 0, "sha256": ""},
+            {"path": "registry.db", "schema": 4, "bytes": 0, "sha256": ""},
+            {"path": file, "schema": 5, "bytes": 0, "sha256": ""},
         ],
     });
     fs::write(directory.join(manifest::NAME), text.to_string()).unwrap();
@@ -577,21 +574,25 @@ pub(super) fn older_backup(fixture: &Fixture, version: u32) -> PathBuf {
 }
 
 #[test]
-fn backups_of_older_versions_are_migrated() {
-    for version in 1..TENANT.version {
-        let fixture = Fixture::new();
-        let directory = older_backup(&fixture, version);
-        let before = fs::read(directory.join("registry.db")).unwrap();
-        let restored = fixture.restore(None, false).unwrap();
-        let tenant = &restored.tenants[0];
-        assert!(tenant.records["customers"] > 0, "{version}: {tenant:?}");
-        assert_eq!(fixture.problems(), [], "{version}");
-        let name = tenant.name.clone();
-        fixture.restore(Some(&name), true).unwrap();
-        fixture.restore_into(&fixture.data(), Some(&name), Some("copy"), false).unwrap();
-        assert_eq!(fixture.problems(), [], "{version}");
-        assert_eq!(fs::read(directory.join("registry.db")).unwrap(), before);
-    }
+fn a_backup_of_0_4_0_is_restored_and_an_older_one_is_refused() {
+    let fixture = Fixture::new();
+    let directory = backup_of_0_4_0(&fixture);
+    let before = fs::read(directory.join("registry.db")).unwrap();
+    let restored = fixture.restore(None, false).unwrap();
+    let tenant = &restored.tenants[0];
+    assert!(tenant.records["customers"] > 0, "{tenant:?}");
+    let name = tenant.name.clone();
+    fixture.restore(Some(&name), true).unwrap();
+    fixture.restore_into(&fixture.data(), Some(&name), Some("copy"), false).unwrap();
+    assert_eq!(fixture.problems(), []);
+    assert_eq!(fs::read(directory.join("registry.db")).unwrap(), before);
+    let file = open_plain(&directory.join("tenants/1.db")).unwrap();
+    file.pragma_update(None, "user_version", 4).unwrap();
+    drop(file);
+    sign(&directory);
+    let refused = fixture.restore(Some(&name), true).unwrap_err().to_string();
+    assert!(refused.contains("restore the backup with 0.4.0"), "{refused}");
+    assert_eq!(fixture.problems(), []);
 }
 
 #[test]

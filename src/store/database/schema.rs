@@ -1,25 +1,15 @@
 //! Schemas: creation, versions, migration, and comparison with the schema of a new database.
-//! `migrations/README.md` says how to add a migration.
 //!
-//! A migration is one transaction. A crash in the middle leaves the old file. There are two kinds:
-//!
-//! - A step that only adds columns and indexes leaves the rows in place. Example: version 5 of a
-//!   tenant adds `employee_number`. A tenant with 300,000 records takes less than 2 seconds.
-//! - If the file's version is before `last_copy`, the tables are copied inside the file. The old
-//!   tables get other names, new tables are created, and each column is copied by its name.
-//!   Example: version 3 has `changes.former`. A statement renames the column to `before`, and the
-//!   copy then finds `before` in both tables. It takes half a minute for 300,000 records, so new
-//!   steps should only add columns and indexes.
-//!
-//! A step that adds refuses a file whose schema differs from a new one afterwards. A copy refuses a
-//! file with a table or a column that it would lose. Example: an operator has added the column
-//! `cost_center`. A copy would drop its values without a word.
+//! `serve` and `restore` migrate a database of an older version. All its steps are one transaction,
+//! so a crash in the middle leaves the old file. A step is an SQL file that only adds columns,
+//! indexes and tables, and fills them. So it never copies a table: 300,000 records take seconds.
+//! Afterwards, the database must have the schema of a new one. If it has another table or column,
+//! somebody else has changed it, and the program refuses it.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::process;
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior, ffi};
 
 use super::connection::{open_plain, version, version_in_file};
@@ -32,32 +22,26 @@ use crate::store::error::OpenError;
 pub(crate) struct Schema {
     /// Creates the schema in an empty database.
     pub(crate) sql: &'static str,
-    /// The version of the schema, which each database has as its `user_version`.
-    pub(crate) version: u32,
-    /// The statements that lead to a version. A version whose copy needs none is left out.
-    pub(crate) steps: &'static [(u32, &'static str)],
-    /// The last version whose migration makes all tables anew and copies their rows. A later step
-    /// only adds columns and indexes, so its statements are the whole migration.
-    pub(crate) last_copy: u32,
-    /// Columns that a copy leaves out.
-    pub(crate) retired: &'static [&'static str],
+    /// The version of 0.4.0, the oldest that can be migrated.
+    pub(crate) first: u32,
+    /// The SQL of each later version, in order. A released step never changes.
+    pub(crate) steps: &'static [&'static str],
 }
 
 impl Schema {
-    /// Runs the statements of the versions after `found`, up to the version `last`.
-    fn run_steps(&self, connection: &Connection, found: u32, last: u32) -> rusqlite::Result<()> {
-        let versions = found + 1..=last;
-        let steps = self.steps.iter().filter(|(version, _)| versions.contains(version));
-        steps.map(|(_, sql)| sql).try_for_each(|sql| connection.execute_batch(sql))
+    /// The `user_version` of a database with this schema.
+    pub(crate) const fn version(&self) -> u32 {
+        self.first + self.steps.len() as u32
     }
 }
 
 impl Database {
     /// Refuses a database of another version.
     pub(super) fn require_current(&self, connection: &Connection) -> Result<(), OpenError> {
-        let (path, known) = (self.path.clone(), self.schema.version);
+        let (path, known) = (self.path.clone(), self.schema.version());
         match version(connection).map_err(|error| self.error(&error))? {
             0 => Err(OpenError::Damaged { path, cause: "it has no schema".to_owned() }),
+            found if found < self.schema.first => Err(OpenError::TooOld { path, found }),
             found if found < known => Err(OpenError::Older { path, found, known }),
             found if found > known => Err(OpenError::Newer { path, found, known }),
             _ => Ok(()),
@@ -91,7 +75,7 @@ impl Database {
             connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF")?;
             let transaction = connection.transaction()?;
             transaction.execute_batch(self.schema.sql)?;
-            transaction.pragma_update(None, "user_version", self.schema.version)?;
+            transaction.pragma_update(None, "user_version", self.schema.version())?;
             transaction.commit()?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.close().map_err(|(_, error)| error)
@@ -105,7 +89,7 @@ impl Database {
     pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
         self.require_file()?;
         // The file without its WAL is enough: `recover` has copied the WAL into it.
-        let known = self.schema.version;
+        let known = self.schema.version();
         if version_in_file(&self.path).is_ok_and(|found| found == known) {
             return Ok(None);
         }
@@ -114,117 +98,27 @@ impl Database {
             Err(OpenError::Older { found, .. }) => found,
             other => return other.map(|()| None),
         };
-        let migrated = self.run_migrations(&mut connection, found);
-        migrated.map_err(|error| {
+        self.run_steps(&mut connection, found).map_err(|error| {
             self.unusable(format!("migrating it from schema {found} to {known}: {error}"))
         })?;
         Ok(Some(found))
     }
 
-    fn run_migrations(&self, connection: &mut Connection, found: u32) -> rusqlite::Result<()> {
-        // A copy drops tables to which other tables refer.
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
+    /// Runs the steps after the version `found`.
+    fn run_steps(&self, connection: &mut Connection, found: u32) -> rusqlite::Result<()> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         wal::make_durable(&self.path)?;
-        if found < self.schema.last_copy {
-            copy_into_new_tables(&transaction, self.schema, found)?;
-        } else {
-            run_adding_steps(&transaction, self.schema, found)?;
+        for step in self.schema.steps.iter().skip((found - self.schema.first) as usize) {
+            transaction.execute_batch(step)?;
         }
-        transaction.pragma_update(None, "user_version", self.schema.version)?;
+        if let Some(difference) = differences(&transaction, self.schema)?.into_iter().next() {
+            let code = ffi::Error::new(ffi::SQLITE_SCHEMA);
+            return Err(rusqlite::Error::SqliteFailure(code, Some(difference)));
+        }
+        transaction.pragma_update(None, "user_version", self.schema.version())?;
         wal::commit(transaction)?;
         self.checkpoint(connection, true)
     }
-}
-
-/// Adds columns and indexes. The rows stay as they are, and so do the search tables: a new column
-/// is null, or has its default, and is no part of a row's search text.
-fn run_adding_steps(connection: &Connection, schema: &Schema, found: u32) -> rusqlite::Result<()> {
-    schema.run_steps(connection, found, schema.version)?;
-    match differences(connection, schema)?.into_iter().next() {
-        None => Ok(()),
-        Some(difference) => Err(schema_error(difference)),
-    }
-}
-
-/// The error of a database that the program has not made.
-fn schema_error(cause: String) -> rusqlite::Error {
-    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_SCHEMA), Some(cause))
-}
-
-/// Makes all tables anew and copies the rows of the old ones, column by column of the same name.
-/// The steps before the copy change the old tables.
-fn copy_into_new_tables(
-    connection: &Connection,
-    schema: &Schema,
-    found: u32,
-) -> rusqlite::Result<()> {
-    execute_each(
-        connection,
-        r#"SELECT format('DROP %s "%w"', type, name) FROM sqlite_schema
-           WHERE type IN ('trigger', 'view') OR type = 'index' AND sql IS NOT NULL
-              OR type = 'table' AND sql LIKE 'CREATE VIRTUAL %'"#,
-    )?;
-    schema.run_steps(connection, found, schema.last_copy)?;
-    execute_each(
-        connection,
-        &format!(
-            r#"SELECT format('ALTER TABLE "%w" RENAME TO "old_%w"', name, name) FROM sqlite_schema
-               WHERE type = 'table' AND name NOT GLOB 'sqlite_*' AND name NOT IN ('{}')"#,
-            replica::TABLES.join("', '")
-        ),
-    )?;
-    connection.execute_batch(schema.sql)?;
-    refuse_unknown(connection, schema)?;
-    execute_each(
-        connection,
-        r#"SELECT format('DELETE FROM "%w"; INSERT INTO "%w" (%s) SELECT %s FROM "old_%w"',
-                         name, name, columns, columns, name)
-           FROM (SELECT new.name, group_concat(format('"%w"', kept.name)) AS columns
-                 FROM sqlite_schema AS new
-                   JOIN pragma_table_info(new.name) AS kept
-                   JOIN pragma_table_info('old_' || new.name) AS old ON old.name = kept.name
-                 WHERE new.type = 'table' GROUP BY new.name)"#,
-    )?;
-    connection.execute_batch(
-        "DELETE FROM sqlite_sequence WHERE name NOT GLOB 'old_*';
-         UPDATE sqlite_sequence SET name = substr(name, 5)",
-    )?;
-    execute_each(
-        connection,
-        r#"SELECT format('DROP TABLE "%w"', name) FROM sqlite_schema
-           WHERE type = 'table' AND name GLOB 'old_*'"#,
-    )?;
-    execute_each(
-        connection,
-        r#"SELECT format('INSERT INTO "%w" ("%w") VALUES (''rebuild'')', name, name)
-           FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL %'"#,
-    )
-}
-
-/// An error if an old table has a column that the copy would lose.
-fn refuse_unknown(connection: &Connection, schema: &Schema) -> rusqlite::Result<()> {
-    let sql = "SELECT substr(tables.name, 5), columns.name
-               FROM sqlite_schema AS tables JOIN pragma_table_info(tables.name) AS columns
-               WHERE tables.type = 'table' AND tables.name GLOB 'old_*' AND columns.name NOT IN
-                   (SELECT name FROM pragma_table_info(substr(tables.name, 5)))";
-    let mut select = connection.prepare(sql)?;
-    let lost = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let lost: Vec<(String, String)> = lost.collect::<rusqlite::Result<_>>()?;
-    match lost.iter().find(|(_, column)| !schema.retired.contains(&column.as_str())) {
-        None => Ok(()),
-        Some((table, column)) => Err(schema_error(format!(
-            "the program does not know the column {column:?} of {table:?}"
-        ))),
-    }
-}
-
-/// Executes the statements that `sql` selects.
-fn execute_each(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
-    let mut select = connection.prepare(sql)?;
-    let rows = select.query_map([], |row| row.get(0))?;
-    let statements: Vec<String> = rows.collect::<rusqlite::Result<_>>()?;
-    statements.iter().try_for_each(|statement| connection.execute_batch(statement))
 }
 
 /// The differences between the database and a new one, as texts for the operator. The tables of a
