@@ -57,13 +57,12 @@ fn the_contract_lists_the_codes_of_fields() {
 }
 
 /// The documents that name files of the repository.
-const DOCUMENTS: [&str; 18] = [
+const DOCUMENTS: [&str; 17] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
     "lab/README.md",
-    "lab/measurements.md",
     "docs/api.md",
     "docs/commands.md",
     "docs/decisions.md",

@@ -3,11 +3,11 @@
 
     cargo bench --bench http --no-run && lab/peers/run.py [--seconds 4] [--rounds 3] [NAME...]
 
-Installs the peers from PyPI, npm and crates.io into target/peers on the first run, which takes minutes and wants cargo, gcc and
-npm; strace counts. Every peer is run as its own manual says for production, with its own best settings and one process: the
-machine's cores are shared with the load. Where a peer is not durable as it comes, but a hook of its own can make it so, it stands
-there twice. Durability is not claimed but counted: fsyncs for each answered POST, on one connection, where every answer needs its
-own. All services take their turn in each round, each time with new files; a ratio is the median of the rounds' ratios.
+Installs the peers from PyPI and crates.io into target/peers on the first run, which takes minutes and wants cargo; strace counts.
+Every peer runs as its own manual says for production, in one process: the machine's cores are shared with the load. PocketBase is
+not durable as it comes, so it stands there twice, once with a hook that syncs. Durability is counted: fsyncs for each answered POST,
+on one connection. All services take their turn in each round, each time with new files; a ratio is the median of the rounds'
+ratios.
 
 The peers check neither keys nor limits nor idempotency keys, and keep no search index: TenantDesk does all of that here.
 PocketBase has its collection open to all, keeps no request log, and does not count (`skipTotal`).
@@ -45,15 +45,6 @@ def installed_python(program, *packages):
         subprocess.run([os.path.join(programs, "python"), "-m", "pip", "install", "-q", *packages], check=True)
         open(marker, "w").close()
     return os.path.join(programs, program)
-
-
-def installed_node():
-    modules = os.path.join(INSTALLED, "node_modules")
-    if not os.path.isdir(os.path.join(modules, "json-server")):
-        os.makedirs(INSTALLED, exist_ok=True)
-        subprocess.run(["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", INSTALLED,
-                        "express", "better-sqlite3", "json-server@0.17"], check=True)
-    return modules
 
 
 def cargo(arguments, project, environment={}, **options):
@@ -110,45 +101,6 @@ class TenantDesk(Peer):
         return {"Authorization": f"Bearer {self.key}"}
 
 
-class FastApi(Peer):
-    name = "FastAPI, uvicorn, sqlite3"
-
-    def install(self):
-        self.program = installed_python("uvicorn", "fastapi", "uvicorn[standard]")
-
-    def command(self, directory):
-        return [self.program, "--app-dir", HERE, "--port", str(PORT),
-                "--log-level", "warning", "--no-access-log", "fastapi_app:app"]
-
-
-class Express(Peer):
-    name = "Express, better-sqlite3"
-
-    def install(self):
-        self.modules = installed_node()
-
-    def command(self, directory):
-        return ["node", os.path.join(HERE, "express_app.js")]
-
-    def environment(self, directory):
-        return super().environment(directory) | {"NODE_PATH": self.modules, "NODE_ENV": "production"}
-
-
-class JsonServer(Peer):
-    name, page = "json-server", "/customers?_limit=50"
-
-    def install(self):
-        self.modules = installed_node()
-
-    def command(self, directory):
-        file = os.path.join(directory, "db.json")
-        if not os.path.exists(file):
-            with open(file, "w") as out:
-                json.dump({"customers": []}, out)
-        return ["node", os.path.join(self.modules, "json-server", "lib", "cli", "bin.js"), "--quiet", "--port", str(PORT),
-                "--host", "127.0.0.1", file]
-
-
 class Axum(Peer):
     name = "axum, rusqlite"
 
@@ -182,8 +134,7 @@ class DurablePocketBase(PocketBase):
     name, hooks = "PocketBase 0.40.6, synchronous=FULL by a hook", "durable"
 
 
-PEERS = {"tenantdesk": TenantDesk, "fastapi": FastApi, "express": Express, "json-server": JsonServer, "axum": Axum,
-         "pocketbase": PocketBase, "pocketbase-durable": DurablePocketBase}
+PEERS = {"tenantdesk": TenantDesk, "axum": Axum, "pocketbase": PocketBase, "pocketbase-durable": DurablePocketBase}
 
 
 class Running:

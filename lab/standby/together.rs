@@ -119,29 +119,3 @@ fn a_file_that_restore_replaced_is_copied_again_by_a_litestream_started_anew() {
     let _copying = copy.begin(&first.data_dir);
     copy.await_customers("acme", 2);
 }
-
-#[test]
-fn what_was_changed_while_litestream_was_down_is_copied_afterwards() {
-    if !equipped() {
-        return;
-    }
-    let (copy, first, tenant, api) = acme();
-    let mut copying = copy.begin(&first.data_dir);
-    copy.await_begun([tenant.id]);
-    copying.kill();
-    // More than the write-ahead log holds before it starts again. What Litestream had not read is
-    // no longer in it.
-    let rows = first.data_dir.home().join("rows.csv");
-    std::fs::write(
-        &rows,
-        format!("name,notes\n{}", format!("Row,{}\n", "x".repeat(200)).repeat(ROWS)),
-    )
-    .unwrap();
-    first.data_dir.cli(&["import", "acme", "customers", rows.to_str().unwrap()]).done();
-    for _ in 0..50 {
-        api.customer("Between");
-    }
-    let _copying = copy.begin(&first.data_dir);
-    api.customer("Last");
-    copy.await_customers("acme", ROWS + 52).cli(&["check"]).done();
-}
