@@ -11,7 +11,7 @@ use rusqlite::ErrorCode;
 use serde_json::json;
 
 use crate::support::server::Tenant;
-use crate::support::{ALL, Api, DataDir, TestServer, database, until};
+use crate::support::{ALL, Api, DataDir, TestServer, database, signal, until};
 
 /// Rows that take a good part of a second to store.
 pub(crate) const ROWS: i64 = 12_000;
@@ -60,7 +60,7 @@ pub(crate) fn stop_in_the_middle(child: &Child, file: &Path) {
         if !is_locked(file) {
             return None;
         }
-        signal(child, "-STOP");
+        signal(child.id(), "STOP");
         // It may have been the server, or the end of the import.
         let is_stopped = is_locked(file);
         if !is_stopped {
@@ -71,12 +71,7 @@ pub(crate) fn stop_in_the_middle(child: &Child, file: &Path) {
 }
 
 pub(crate) fn resume(child: &Child) {
-    signal(child, "-CONT");
-}
-
-fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill").arg(name).arg(child.id().to_string()).status().unwrap();
-    assert!(status.success());
+    signal(child.id(), "CONT");
 }
 
 /// Waits until the import says that it waits for another one.
@@ -286,8 +281,10 @@ fn a_server_that_starts_waits_for_an_import() {
     stop_in_the_middle(&import, &tenant.file());
     let mut command = data_dir.command();
     command.arg("--data-dir").arg(data_dir.data()).args(["serve", "--listen", "127.0.0.1:0"]);
-    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let (reader, writer) = std::io::pipe().unwrap();
+    command.stdout(writer.try_clone().unwrap()).stderr(writer);
+    let mut server = command.spawn().unwrap();
+    let mut said = BufReader::new(reader).lines().map(Result::unwrap);
     let first = said.find(|line| line.contains("waiting for") || line.contains("listening"));
     assert!(first.as_ref().is_some_and(|line| line.contains("waiting for")), "{first:?}");
     resume(&import);

@@ -1,8 +1,8 @@
 //! Contract section 10: a command runs as the owner of the data directory. It never follows a
 //! symbolic link inside a data directory or a directory of backups.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn state(directory: &Path) -> Vec<(PathBuf, u32, u64)> {
 
 /// A data directory of root with the tenant `acme`, and a backup. Other users may look at both.
 fn with_backup() -> (Arc<DataDir>, PathBuf) {
-    let data_dir = DataDir::new(false);
+    let data_dir = DataDir::for_two_users();
     data_dir.tenant("acme");
     let backups = data_dir.home().join("backups");
     data_dir.cli(&["backup", backups.to_str().unwrap()]).done();
@@ -79,7 +79,6 @@ fn a_command_of_another_user_changes_nothing_and_names_the_owner() {
         }
         assert_eq!(state(data_dir.home()), before);
     };
-    fs::set_permissions(data_dir.home(), Permissions::from_mode(0o755)).unwrap();
     // The other user may not even look into the directory.
     assert_refused(STRANGER, "belongs to root", "sudo");
     let own = data_dir.registry_file();
@@ -99,7 +98,6 @@ fn a_registry_of_root_in_a_directory_of_the_service_is_given_back() {
     if !is_root(data_dir.home()) {
         return;
     }
-    fs::set_permissions(data_dir.home(), Permissions::from_mode(0o755)).unwrap();
     chown(data_dir.data(), Some(STRANGER), Some(STRANGER)).unwrap();
     let advice =
         format!("runs the service, run: sudo chown -R {STRANGER}: {}", data_dir.data().display());

@@ -157,8 +157,7 @@ fn a_signal_ends_a_server_that_waits_for_a_command() {
         let mut serve = shell.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(serve.stderr.take().unwrap()).lines();
         assert!(log.any(|line| line.unwrap().contains("waiting for the commands")));
-        let kill = ["-s", signal, &serve.id().to_string()];
-        assert!(Command::new("kill").args(kill).status().unwrap().success());
+        crate::support::signal(serve.id(), signal);
         until("the server ends", || serve.try_wait().unwrap());
     }
     data_dir.cli(&["check"]).done();

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use tenantdesk::clock::Clock;
 
 use super::examples::{example, has};
-use crate::support::{ALL, Api, Setup, TestServer, until};
+use crate::support::{ALL, Api, Setup, TestServer, signal, until};
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 const OLD_SECRET: &[u8] = b"old secret, old secret, old secret";
@@ -190,7 +190,7 @@ impl Follower {
     /// Ends it as its supervisor would.
     #[track_caller]
     fn stop(mut self) -> String {
-        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+        signal(self.child.id(), "TERM");
         let ended = until("the follower ends", || self.child.try_wait().unwrap());
         assert_eq!(ended.code(), Some(0), "{}", self.log());
         assert!(!self.log().contains("Traceback"), "{}", self.log());

@@ -56,6 +56,13 @@ pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::R
     }
 }
 
+/// Sends a process the signal of this name, such as `TERM`. The shell has `kill` on every machine.
+#[track_caller]
+pub(crate) fn signal(process: u32, name: &str) {
+    let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {process}")).status();
+    assert!(sent.unwrap().success());
+}
+
 /// Opens a database of the service as another process would.
 #[expect(
     clippy::disallowed_methods,

@@ -213,7 +213,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         // nginx ends its workers on SIGTERM; a kill would leave them running.
-        let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
+        super::signal(self.child.id(), "TERM");
         let _ = self.child.wait();
     }
 }

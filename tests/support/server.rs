@@ -55,23 +55,29 @@ pub(crate) struct DataDir {
 
 impl DataDir {
     pub(crate) fn new(unprivileged: bool) -> Arc<DataDir> {
-        DataDir::in_home(tempfile::tempdir().unwrap(), unprivileged)
+        let home = if unprivileged { tempfile::tempdir_in("/tmp") } else { tempfile::tempdir() };
+        DataDir::in_home(home.unwrap(), unprivileged)
+    }
+
+    /// A data directory of this user, whose commands another user can run, too.
+    pub(crate) fn for_two_users() -> Arc<DataDir> {
+        let home = tempfile::tempdir_in("/tmp").unwrap();
+        let binary = copy_binary(home.path());
+        DataDir::with_binary(home, binary, false)
     }
 
     /// A data directory in this directory, where there may be one already.
     pub(crate) fn in_home(home: tempfile::TempDir, unprivileged: bool) -> Arc<DataDir> {
-        let mut binary = binary();
         let unprivileged = unprivileged && is_root();
+        let mut binary = binary();
         if unprivileged {
-            // The unprivileged user may have no access to the build's directory.
-            let copy = home.path().join("tenantdesk");
-            // Another process copies it: a child of this one could inherit the descriptor, and the
-            // file could not be executed.
-            assert!(Command::new("cp").arg(&binary).arg(&copy).status().unwrap().success());
-            std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+            binary = copy_binary(home.path());
             chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-            binary = copy;
         }
+        DataDir::with_binary(home, binary, unprivileged)
+    }
+
+    fn with_binary(home: tempfile::TempDir, binary: PathBuf, unprivileged: bool) -> Arc<DataDir> {
         let (address, proxy, secrets) =
             (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
         Arc::new(DataDir {
@@ -239,8 +245,19 @@ impl DataDir {
 }
 
 fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output().unwrap();
-    id.stdout.trim_ascii() == b"0"
+    rustix::process::geteuid().is_root()
+}
+
+/// Copies the binary to a directory that other users can enter. The clone may lie in one that they
+/// cannot, such as root's home. Another process copies: a child of this one could inherit the
+/// descriptor, and the copy could not be executed.
+fn copy_binary(directory: &Path) -> PathBuf {
+    let copy = directory.join("tenantdesk");
+    assert!(Command::new("cp").arg(binary()).arg(&copy).status().unwrap().success());
+    for path in [directory, &copy] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    copy
 }
 
 /// Runs a command to its end.
@@ -613,10 +630,7 @@ impl TestServer {
 
     /// Asks the server to end and returns at once.
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.pid();
-        let done =
-            Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).status().unwrap();
-        assert!(done.success());
+        super::signal(self.pid(), name);
     }
 
     /// Waits until the process has ended.
