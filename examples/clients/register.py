@@ -13,8 +13,22 @@ from pathlib import Path
 
 from tenantdesk import Desk
 
+# What firmware says if nobody has entered a serial number. Many computers say the same, so they would become one record.
+PLACEHOLDERS = {
+    "chassisserialnumber", "default", "defaultstring", "empty", "invalid", "na", "no", "none", "notapplicable", "notavailable",
+    "notspecified", "null", "oem", "serialnumber", "systemserialnumber", "tobefilledbyoem", "undefined", "unknown",
+}
+
+
+def is_placeholder(serial_number):
+    """Ignores case, spaces and punctuation. `00000000` and `123456789` are placeholders, too."""
+    text = "".join(letter for letter in serial_number.lower() if letter.isalnum())
+    return text in PLACEHOLDERS or text in "01234567890" or len(set(text)) == 1
+
 
 def register(desk, customer_number, employee_number, email, serial_number):
+    if is_placeholder(serial_number):
+        sys.exit(f"{serial_number!r} is no serial number: many computers have this text. Pass the number of the computer's label.")
     operations = [
         {"method": "POST", "path": "/customers.php?update_by=customer_number",
          "body": {"customer_number": customer_number, "name": f"Customer {customer_number}"}},

@@ -1,13 +1,15 @@
 //! `export`: writes all records of a resource to standard output or a file.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
+use rustix::fs::fstat;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
@@ -28,7 +30,7 @@ pub(super) struct Arguments {
     /// The format [default: by the extension of --output, else csv]
     #[arg(long, value_parser = format())]
     format: Option<Format>,
-    /// Write to this file, with access for the owner only, instead of standard output
+    /// Write to this file, with access for the owner only, instead of standard output (`-`)
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -39,7 +41,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let by_extension = || output.as_deref().and_then(Format::from_extension);
     let format = format.or_else(by_extension).unwrap_or(Format::Csv);
-    let bar = if output.is_none() && io::stdout().is_terminal() {
+    let path = output.as_deref().filter(|path| !is_standard_output(path));
+    let bar = if path.is_none() && io::stdout().is_terminal() {
         ProgressBar::hidden()
     } else {
         let count: Result<i64, DatabaseError> = file.read(|reading| reading.count(resource));
@@ -51,12 +54,12 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         bar.finish_and_clear();
         rows
     };
-    let Some(path) = output else {
+    let Some(path) = path else {
         // The records themselves are the output, also with `--json`.
         export(&mut io::stdout().lock())?;
         return Ok(());
     };
-    let rows = write_file(path, export)?;
+    let rows = write_to(path, export)?;
     let (plural, tenant, path) = (resource.plural, tenant.name, path.display().to_string());
     options.report(
         &json!({"done": "exported", "tenant": tenant, "resource": plural, "rows": rows,
@@ -65,17 +68,34 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     )
 }
 
-/// Writes to a temporary file beside `path`, which nobody else can have made, and then renames it,
-/// so that `path` never holds a partial export.
-fn write_file(
+/// Whether `path` is `-`, `/dev/stdout` or another name of the file or device behind standard output.
+fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
+        || fs::metadata(path).is_ok_and(|there| {
+            let stdout = fstat(io::stdout());
+            stdout.is_ok_and(|stdout| (stdout.st_dev, stdout.st_ino) == (there.dev(), there.ino()))
+        })
+}
+
+/// Writes into a device or a pipe, such as the shell's `>(…)`. A file is replaced: the new one is
+/// made beside it under a name that nobody else can have made, and then renamed, so that `path`
+/// never holds a partial export. A link stays, and the file behind it is replaced.
+fn write_to(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<u64, transfer::ExportError>,
 ) -> anyhow::Result<u64> {
     let failed = || format!("cannot write {}", path.display());
-    // A link is replaced. A device or a named pipe would be, too.
-    let is_special =
-        fs::symlink_metadata(path).is_ok_and(|there| !there.is_file() && !there.is_symlink());
-    ensure!(!is_special, "{}: it is no file; leave --output out", failed());
+    if let Ok(there) = fs::metadata(path)
+        && !there.is_file()
+    {
+        ensure!(!there.is_dir(), "{}: it is a directory", failed());
+        let mut stream = File::options().write(true).open(path).with_context(failed)?;
+        return Ok(write(&mut stream)?);
+    }
+    let path = match fs::canonicalize(path) {
+        Err(_) if fs::symlink_metadata(path).is_err() => path.to_owned(),
+        target => target.with_context(failed)?,
+    };
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     ensure!(
@@ -89,8 +109,8 @@ fn write_file(
     let mut file = file.map_err(|error| io::Error::from(error.kind())).with_context(failed)?;
     let rows = write(file.as_file_mut())?;
     file.as_file().sync_all().with_context(failed)?;
-    file.persist(path).with_context(failed)?;
-    files::sync_parent(path).with_context(failed)?;
+    file.persist(&path).with_context(failed)?;
+    files::sync_parent(&path).with_context(failed)?;
     Ok(rows)
 }
 

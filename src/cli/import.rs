@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -38,6 +39,9 @@ pub(super) struct Arguments {
     dry_run: bool,
 }
 
+const WRONG_ENDING: &str =
+    "the file's name must end in .csv or .jsonl; save a spreadsheet as CSV UTF-8";
+
 /// The maximum number of faults of one kind that standard error shows.
 const MAX_SHOWN: u64 = 5;
 
@@ -46,8 +50,7 @@ const MAX_KINDS: usize = 100;
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { tenant, resource, file: path, keep_ids, update_by, dry_run } = arguments;
-    let format = Format::from_extension(path)
-        .ok_or_else(|| UsageError("the file's name must end in .csv or .jsonl".into()))?;
+    let format = Format::from_extension(path).ok_or_else(|| UsageError(WRONG_ENDING.to_owned()))?;
     let mode = match update_by {
         Some(name) => Mode::update_by(resource, name).map_err(UsageError)?,
         None if *keep_ids => Mode::KeepIds,
@@ -55,7 +58,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     };
     let (registry, tenant) = open_tenant(options, tenant)?;
     let failed = || format!("cannot read {}", path.display());
-    let source = File::open(path).with_context(failed)?;
+    let source = File::open(path).map_err(explain).with_context(failed)?;
     let metadata = source.metadata().with_context(failed)?;
     ensure!(!metadata.is_dir(), "{} is a directory", path.display());
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
@@ -78,6 +81,14 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     warn(&imported);
     let (document, text) = result(&import, &tenant.name, &imported);
     options.report(&document, &text)
+}
+
+/// Adds a cure to the error of a file that cannot be opened.
+fn explain(error: io::Error) -> anyhow::Error {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return anyhow!("{error}; the service's user must be able to read the file");
+    }
+    error.into()
 }
 
 /// Warns about effects that the operator may not have intended.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::output::{print_document, print_stderr};
 use super::{GlobalOptions, open_tenant};
 use crate::clock::{Clock, Moment, Timestamp};
+use crate::config::duration;
 use crate::model::validation::is_date;
 use crate::model::{KeyId, Scopes};
 use crate::store::registry::{
@@ -259,14 +260,14 @@ fn expiry(text: &str) -> Result<Expiry, &'static str> {
     } else if let Ok(timestamp) = text.parse() {
         Some(timestamp)
     } else {
-        Clock::system().now().after(text.parse().map_err(|_| INVALID)?)
+        Clock::system().now().after(duration(text).ok_or(INVALID)?)
     };
     end.map(|end| Expiry(Some(end))).ok_or("too far away")
 }
 
 fn overlap(text: &str) -> Result<Span, &'static str> {
-    let span: Result<Span, _> = if text == "0" { "0s" } else { text }.parse();
-    span.ok().filter(|span| !span.is_negative()).ok_or("not 0 or a time such as 30m, 24h or 7d")
+    let span = if text == "0" { Some(Span::new()) } else { duration(text) };
+    span.ok_or("not 0 or a time such as 30m, 24h or 7d")
 }
 
 fn limit(text: &str) -> Result<Limit, String> {

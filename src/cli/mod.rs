@@ -19,6 +19,7 @@ mod supervisor;
 mod tenant;
 
 use std::env;
+use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +27,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context as _, anyhow};
-use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::{BoolishValueParser, PossibleValuesParser, Resettable, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
 
@@ -104,15 +106,59 @@ struct UsageError(String);
 
 /// Parses the command line of this process, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
-    let matches = command().try_get_matches().unwrap_or_else(|error| error.exit());
+    let matches = command().try_get_matches().unwrap_or_else(|mut error| {
+        name_variable(&mut error);
+        error.exit()
+    });
     match Arguments::from_arg_matches(&matches).map_err(anyhow::Error::from).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
+        // The reader of the output, such as `head`, has read enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
             let advice = other_user(&error).unwrap_or_default();
             output::print_stderr(&format!("error: {}{advice}", reason(&error)));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }
+}
+
+/// If a wrong value stands in a variable, the message names the variable in place of its option.
+fn name_variable(error: &mut clap::Error) {
+    let (Some(ContextValue::String(argument)), Some(ContextValue::String(value))) =
+        (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
+    else {
+        return;
+    };
+    let mut command = command();
+    command.build();
+    let of_commands = command.get_subcommands().flat_map(clap::Command::get_arguments);
+    for declared in command.get_arguments().chain(of_commands) {
+        if let Some(name) = declared.get_env().and_then(|name| name.to_str())
+            && declared.to_string() == *argument
+            && env::var(name).is_ok_and(|values| values.split(',').any(|one| one == value))
+        {
+            error.insert(ContextKind::InvalidArg, ContextValue::String(name.to_owned()));
+            return;
+        }
+    }
+}
+
+/// An empty variable counts as unset.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &OsStr| env::var_os(name).is_some_and(|value| value.is_empty());
+    let command = command.mut_args(|argument| {
+        if argument.get_env().is_some_and(is_empty) {
+            argument.env(Resettable::Reset)
+        } else {
+            argument
+        }
+    });
+    command.mut_subcommands(without_empty_variables)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let is_closed = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().filter_map(|cause| cause.downcast_ref()).any(is_closed)
 }
 
 /// If the data directory belongs to another user: the same command, run by that user.
@@ -130,6 +176,7 @@ fn other_user(error: &anyhow::Error) -> Option<String> {
     words.extend(env::args_os().map(|word| word.to_string_lossy().into_owned()));
     // sudo drops the variable.
     if let Ok(data_dir) = env::var("TENANTDESK_DATA_DIR")
+        && !data_dir.is_empty()
         && !words.iter().any(|word| word.starts_with("--data-dir"))
     {
         words.extend(["--data-dir".to_owned(), data_dir]);
@@ -153,7 +200,7 @@ fn command() -> clap::Command {
         Exit codes: 0 success; 1 failure, with the reason on the last line of standard error; \
         2 wrong usage.";
     let root = Arguments::command().version(VERSION.as_str()).after_help(START);
-    examples::add(root, "tenantdesk")
+    without_empty_variables(examples::add(root, "tenantdesk"))
 }
 
 /// The text of `--version`. `build.rs` finds the commit.

@@ -248,10 +248,11 @@ fn handle_signals(mut signals: Signals, server: &Edge) -> anyhow::Result<()> {
                 continue;
             }
             notify_reloading();
-            match tls.as_ref().map_or(Ok(()), |tls| tls.reload()) {
-                Ok(()) => tracing::info!("certificate reloaded"),
-                Err(error) => tracing::error!(%error, "the new certificate cannot be used; the \
-                                                       old one stays in use"),
+            match tls.as_ref().map(|tls| tls.reload()) {
+                None => tracing::info!("SIGHUP reads the certificate again; there is none"),
+                Some(Ok(())) => tracing::info!("certificate reloaded"),
+                Some(Err(error)) => tracing::error!(%error, "the new certificate cannot be used; \
+                                                             the old one stays in use"),
             }
             notify_ready(&status);
         }
@@ -265,7 +266,6 @@ fn print_startup(
     created: &[CreatedTenant],
 ) -> anyhow::Result<()> {
     let listening = url(server, server.address);
-    tracing::info!(address = %listening, "listening");
     let metrics = server.metrics_address.map(|address| format!("http://{address}/metrics"));
     let mut text: String = created.iter().map(|tenant| introduction(tenant, server)).collect();
     if let Some(metrics) = &metrics {

@@ -3,11 +3,12 @@
 //! The `csv` crate writes files but does not read them, because it accepts an unclosed quote and a
 //! row of any size. Example: row 2 begins a quote and never closes it. The crate would put the rest
 //! of the file into one cell, and an import could store that cell as `notes`. This reader rejects
-//! the row. It also rejects text after a closing quote.
+//! the row. It also rejects text after a closing quote, and the line ends of old Macs, which would
+//! melt several rows into one.
 
 use std::io::{self, BufRead};
 
-use super::lines::{Lines, TOO_LONG};
+use super::lines::{CARRIAGE_RETURN, Lines, TOO_LONG};
 use super::{MAX_ROW, Position};
 
 /// Reads rows. The first line with text, the header or `sep=;`, determines the delimiter.
@@ -39,8 +40,8 @@ enum CellState {
     /// After a quote inside a quoted cell: the end of the cell, or the first half of an escaped
     /// quote.
     Quote,
-    /// Skipping the rest of the line, because text follows a quoted cell.
-    Skip,
+    /// Skipping the rest of the line, because of this fault.
+    Skip(&'static str),
 }
 
 const NOT_CLOSED: &str = "The file ends inside a quoted cell; a quote is not closed.";
@@ -89,7 +90,7 @@ impl<R: BufRead> CsvRows<R> {
             }
             match self.cells.state {
                 CellState::Quoted => self.cells.text.push_str(end),
-                CellState::Skip => return Ok(Some((position, Err(AFTER_QUOTE)))),
+                CellState::Skip(fault) => return Ok(Some((position, Err(fault)))),
                 _ => {
                     self.cells.ends.push(self.cells.text.len());
                     if self.cells().any(|cell| !cell.is_empty()) {
@@ -127,7 +128,7 @@ impl Cells {
         for character in text.chars() {
             self.state = match (self.state, character) {
                 (CellState::Quoted, '"') => CellState::Quote,
-                (CellState::Skip, _) => CellState::Skip,
+                (CellState::Skip(fault), _) => CellState::Skip(fault),
                 (CellState::Start, '"') => CellState::Quoted,
                 (CellState::Quote, '"') | (CellState::Quoted, _) => {
                     self.text.push(character);
@@ -137,7 +138,8 @@ impl Cells {
                     self.ends.push(self.text.len());
                     CellState::Start
                 }
-                (CellState::Quote, _) => CellState::Skip,
+                (_, '\r') => CellState::Skip(CARRIAGE_RETURN),
+                (CellState::Quote, _) => CellState::Skip(AFTER_QUOTE),
                 (CellState::Start | CellState::Plain, _) => {
                     self.text.push(character);
                     CellState::Plain
@@ -227,6 +229,19 @@ mod tests {
             rows(b"a\n\"b\" c\nd\n"),
             [row(1, 1, &["a"]), row(2, 2, &[AFTER_QUOTE]), row(3, 3, &["d"])]
         );
+        assert_eq!(
+            rows(b"a,b\n1,2\r3\n\"x\ry\"\r\n\"z\"\rv,w\n"),
+            [
+                row(1, 1, &["a", "b"]),
+                row(2, 2, &[CARRIAGE_RETURN]),
+                row(3, 3, &["x\ry"]),
+                row(4, 4, &[CARRIAGE_RETURN])
+            ]
+        );
+        let long = b"a\r".repeat(MAX_ROW);
+        for text in [&b"a\rb\rc\r"[..], &long] {
+            assert_eq!(rows(text), [row(1, 1, &[CARRIAGE_RETURN])]);
+        }
         assert_eq!(rows(b"a\n\"b\nc\n"), [row(1, 1, &["a"]), row(2, 2, &[NOT_CLOSED])]);
         for rest in ["y", "y\n", ","] {
             let mut long = b"a\nx,\"".to_vec();

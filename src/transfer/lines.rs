@@ -21,6 +21,9 @@ type NumberedLine<'a> = (u64, Result<&'a str, &'static str>);
 pub(super) const TOO_LONG: &str = "The row has more than 1 MiB. In CSV, perhaps a quote is not \
                                    closed. In JSON Lines, each line has one object.";
 
+pub(super) const CARRIAGE_RETURN: &str =
+    "The line has a carriage return; save the file with Windows or Unix line ends.";
+
 impl<R: BufRead> Lines<R> {
     pub(super) fn new(source: R) -> Lines<R> {
         Lines { source, number: 0, bytes: Vec::new(), has_ended: false }
@@ -35,7 +38,7 @@ impl<R: BufRead> Lines<R> {
         }
         self.number += 1;
         let line = if self.bytes.len() > MAX_ROW && !self.bytes.ends_with(b"\n") {
-            Err(TOO_LONG)
+            Err(if self.bytes.contains(&b'\r') { CARRIAGE_RETURN } else { TOO_LONG })
         } else {
             str::from_utf8(&self.bytes).map_err(|_| encoding_message(&self.bytes))
         };

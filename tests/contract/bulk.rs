@@ -1,7 +1,7 @@
 //! Contract section 10: `import` and `export`.
 
 use std::io::Read as _;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -141,7 +141,10 @@ fn wrong_usage_exits_with_2_and_a_missing_file_or_tenant_with_1() {
     let shop = Shop::new();
     shop.write("a.txt", "name\nGood\n");
     shop.write("a.csv", "name\nGood\n");
-    shop.import("customers", "a.txt", &[]).ends_with(2);
+    for name in ["a.txt", "a.xlsx"] {
+        let output = shop.import("customers", name, &[]).ends_with(2);
+        assert!(output.stderr.contains("save a spreadsheet as CSV UTF-8"), "{output:?}");
+    }
     shop.import("people", "a.csv", &[]).ends_with(2);
     shop.data_dir.cli(&["export", "acme", "customers", "--format", "xml"]).ends_with(2);
     shop.import("customers", "none.csv", &[]).fails_saying("none.csv");
@@ -160,6 +163,12 @@ fn wrong_usage_exits_with_2_and_a_missing_file_or_tenant_with_1() {
     }
     let closed = DataDir::new(true);
     closed.tenant("acme");
+    let private = closed.home().join("private.csv");
+    std::fs::write(&private, "name\nGood\n").unwrap();
+    std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o0)).unwrap();
+    let words =
+        "cannot read private.csv: Permission denied; the service's user must be able to read";
+    closed.cli(&["import", "acme", "customers", "private.csv"]).fails_saying(words);
     let set_mode = |mode| {
         std::fs::set_permissions(closed.data(), std::fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -291,36 +300,48 @@ fn an_import_warns_of_what_a_person_may_not_have_intended() {
     assert!(output.stdout.ends_with("\n1 record changes: city 1\n"), "{output:?}");
 }
 
-/// A link that somebody has planted is replaced, and the file behind it stays the same.
 #[test]
-fn an_export_follows_no_link() {
+fn an_export_replaces_the_file_behind_a_link_and_the_link_stays() {
     let shop = Shop::new();
-    shop.write("a.csv", "name\nEins\n");
-    shop.import("customers", "a.csv", &[]).done();
     let home = shop.data_dir.home();
-    let target = home.join("of-others");
-    std::fs::write(&target, "theirs").unwrap();
-    std::os::unix::fs::symlink(&target, home.join("symbolic.csv")).unwrap();
-    std::fs::hard_link(&target, home.join("hard.csv")).unwrap();
-    for link in ["symbolic.csv", "hard.csv"] {
-        shop.export("customers", &["--output", link]);
-        assert_eq!(std::fs::read_to_string(&target).unwrap(), "theirs");
-        let metadata = home.join(link).symlink_metadata().unwrap();
-        assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600, "{link}");
-        assert!(std::fs::read_to_string(home.join(link)).unwrap().contains("Eins"));
+    let (target, copy) = (home.join("exports/monday.csv"), home.join("copy.csv"));
+    std::fs::create_dir(home.join("exports")).unwrap();
+    std::fs::write(&target, "old").unwrap();
+    std::fs::hard_link(&target, &copy).unwrap();
+    symlink("exports/monday.csv", home.join("latest.csv")).unwrap();
+    let report = shop.data_dir.cli_json(&["export", "acme", "customers", "--output", "latest.csv"]);
+    assert_eq!(report["file"], "latest.csv");
+    assert!(home.join("latest.csv").is_symlink());
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), shop.export("customers", &[]));
+    assert_eq!(target.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(copy).unwrap(), "old", "the file is new");
+    assert_eq!(std::fs::read_dir(home.join("exports")).unwrap().count(), 1);
+    symlink("nowhere", home.join("dangling.csv")).unwrap();
+    for (name, words) in [("dangling.csv", "No such file"), ("exports", "it is a directory")] {
+        let export = ["export", "acme", "customers", "--output", name];
+        shop.data_dir.cli(&export).fails_saying(words);
     }
 }
 
+/// The links stand for the machine's `/dev/stdout` and the shell's `>(…)`.
 #[test]
-fn an_export_replaces_no_pipe_and_no_directory() {
+fn an_export_writes_to_standard_output_and_into_a_pipe() {
     let shop = Shop::new();
     let home = shop.data_dir.home();
-    let pipe = home.join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    std::fs::create_dir(home.join("directory")).unwrap();
-    for output in ["pipe", "directory"] {
-        let export = ["export", "acme", "customers", "--output", output];
-        shop.data_dir.cli(&export).fails_saying("it is no file");
+    let records = shop.export("customers", &[]);
+    for (link, target) in [("stdout", "/proc/self/fd/1"), ("pipe", "fifo")] {
+        symlink(target, home.join(link)).unwrap();
     }
-    assert!(pipe.symlink_metadata().unwrap().file_type().is_fifo());
+    for output in ["-", "stdout", "/proc/self/fd/1"] {
+        assert_eq!(shop.export("customers", &["--output", output]), records);
+    }
+    assert!(Command::new("mkfifo").arg(home.join("fifo")).status().unwrap().success());
+    let pipe = home.join("pipe");
+    let reader = std::thread::spawn(move || std::fs::read_to_string(pipe).unwrap());
+    let said = shop.export("customers", &["--output", "pipe"]);
+    assert_eq!(said, "exported 0 rows of customers of acme to pipe\n");
+    assert_eq!(reader.join().unwrap(), records);
+    assert!(home.join("stdout").is_symlink() && home.join("pipe").is_symlink());
+    assert!(home.join("fifo").symlink_metadata().unwrap().file_type().is_fifo());
+    assert!(!home.join("-").exists());
 }

@@ -626,8 +626,25 @@ fn options_can_be_environment_variables() {
     assert_eq!(list[0]["name"], "acme");
     let plain = with(&[data, ("TENANTDESK_JSON", "false")], &["tenant", "list"]).done();
     assert!(serde_json::from_str::<Value>(&plain.stdout).is_err(), "{plain:?}");
-    with(&[data, ("TENANTDESK_RATE_LIMIT", "0")], &["serve"]).ends_with(2);
-    with(&[data, ("TENANTDESK_LISTEN", "nowhere")], &["serve"]).ends_with(2);
+    for (name, value, command) in [
+        ("TENANTDESK_RATE_LIMIT", "0", "serve"),
+        ("TENANTDESK_LOG_FORMAT", "xml", "serve"),
+        ("TENANTDESK_TRUSTED_PROXY", "10.0.0.5,proxy", "serve"),
+        ("TENANTDESK_LISTEN", "nowhere", "health"),
+        ("TENANTDESK_JSON", "perhaps", "check"),
+    ] {
+        let output = with(&[data, (name, value)], &[command]).ends_with(2);
+        assert!(output.stderr.contains(&format!("for '{name}'")), "{output:?}");
+    }
+    let output = with(&[data, ("TENANTDESK_RATE_LIMIT", "9")], &["serve", "--rate-limit", "0"]);
+    assert!(output.ends_with(2).stderr.contains("for '--rate-limit <N>'"));
+    // An empty variable is unset.
+    let names =
+        ["DATA_DIR", "JSON", "LISTEN", "RATE_LIMIT", "TRUSTED_PROXY", "TLS_CERT", "TLS_KEY"];
+    let names = names.map(|name| format!("TENANTDESK_{name}"));
+    let empty: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+    assert_eq!(with(&empty, &["tenant", "list"]).done().stdout, plain.stdout);
+    with(&empty, &["serve", "--listen", "192.0.2.1:80"]).fails_saying("192.0.2.1:80");
     with(&[("TENANTDESK_DATA_DIR", "elsewhere")], &["tenant", "list"]).ends_with(1);
 }
 
@@ -682,15 +699,23 @@ fn a_wrong_value_of_an_option_is_explained() {
     }
 }
 
+/// As in `tenantdesk export … | head`.
 #[test]
-fn an_output_that_nobody_reads_ends_the_command_with_plain_words() {
+fn a_command_whose_output_nobody_reads_ends_with_1_in_silence() {
     let data_dir = place_with(&["acme"]);
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let mut command = data_dir.command();
-    command.arg("--data-dir").arg(data_dir.data()).args(["export", "acme", "customers"]);
-    let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
-    let output = output.wait_with_output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), &*stderr), (Some(1), "error: cannot write: Broken pipe\n"));
+    for arguments in [
+        &["export", "acme", "customers"][..],
+        &["export", "acme", "customers", "--output", "/proc/self/fd/1"],
+        &["tenant", "list"],
+        &["openapi"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = data_dir.command();
+        command.arg("--data-dir").arg(data_dir.data()).args(arguments);
+        let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), &*stderr), (Some(1), ""), "{arguments:?}");
+    }
 }

@@ -286,6 +286,13 @@ desk = Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
 twice = [register(desk, "C-1", "E-1", "eva@mueller.example", "S-1") for _ in range(2)]
 assert [record["id"] for record in twice[0]] == [record["id"] for record in twice[1]] == [1, 1, 1]
 assert desk.create_or_update("hardware", "serial_number", name="PC", serial_number="S-1")["id"] == 1
+for placeholder in ["Default string", "To be filled by O.E.M.", "System Serial Number", "Not Specified", "0", "None", "", "123456789"]:
+    try:
+        register(desk, "C-2", "E-2", "bob@mueller.example", placeholder)
+    except SystemExit as refusal:
+        assert repr(placeholder) in refusal.code and "no serial number" in refusal.code
+    else:
+        raise AssertionError(placeholder)
 "#;
     let node = r#"
 import { equal } from "node:assert/strict";

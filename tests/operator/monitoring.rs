@@ -216,4 +216,19 @@ fn an_alert_goes_to_each_address_and_a_push_to_the_dead_mans_switch() {
     assert!(push.starts_with("GET /alive "), "{push}");
     assert!(script.wait().unwrap().success());
     assert!(listener.accept().is_err(), "a push is no alert");
+
+    let script = Command::new(example("alert/tenantdesk-alert")).arg("test").output().unwrap();
+    assert_eq!(script.status.code(), Some(1), "no address is set");
+    assert!(String::from_utf8(script.stderr).unwrap().contains("set ALERT_POST"));
+}
+
+/// systemd would take a wrapped comment for a setting that it does not know.
+#[test]
+fn each_line_of_the_alerts_settings_is_a_comment_or_a_variable() {
+    let readme = read_to_string(example("alert/README.md")).unwrap();
+    let settings = readme.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    for line in settings.lines() {
+        assert!(line.starts_with("# ") || line.starts_with("AL") && line.contains('='), "{line}");
+    }
+    assert!(settings.contains("\nALERT_POST="));
 }
