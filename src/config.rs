@@ -93,7 +93,6 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Limits of the tenants' files.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct TenantLimits {
     /// Tenants open at once, at least 16 [default: one for each MiB of memory, at most 1000]

@@ -68,7 +68,6 @@ impl JsonWriter {
         self.text.push(b'"');
     }
 
-    /// Writes a member with its value.
     pub fn member(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) {
         self.name(name);
         self.value(value);

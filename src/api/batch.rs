@@ -117,7 +117,6 @@ fn with_operation(number: usize, error: ApiError) -> ApiError {
     error.member("operation", number)
 }
 
-/// Writes an element of `results`.
 fn write_result(json: &mut JsonWriter, answer: &Answer) {
     let Answer { status, location, etag, body } = answer;
     json.begin_object();

@@ -20,7 +20,6 @@ const CHECKSUM: usize = 8;
 /// The maximum length of a cursor in characters. The longest sort value, an e-mail address, fits.
 pub(super) const MAX_CURSOR: usize = 2048;
 
-/// Encodes `bytes` as a cursor.
 fn encode(mut bytes: Vec<u8>) -> String {
     bytes.extend_from_slice(&checksum(&bytes));
     Base64UrlUnpadded::encode_string(&bytes)
@@ -59,7 +58,6 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
 /// list: behind (`Kiel`, 7) of a list by `email`, the client would silently miss records.
 const LIST_KIND: u8 = 1;
 
-/// Encodes `position` in the list as a cursor.
 pub fn write_cursor(position: &KeysetPosition, list: &ListQuery) -> String {
     let mut bytes = vec![LIST_KIND];
     bytes.extend_from_slice(&fingerprint(list));
@@ -150,7 +148,6 @@ fn fingerprint(list: &ListQuery) -> [u8; CHECKSUM] {
 /// `changes_gone` and reads the lists again.
 const CHANGE_KIND: u8 = 0x81;
 
-/// Encodes `position` in the change log as a cursor.
 pub(super) fn write_change_cursor(position: &Position) -> String {
     let mut bytes = vec![CHANGE_KIND];
     bytes.extend_from_slice(&position.lineage);

@@ -48,7 +48,6 @@ pub(super) struct Arguments {
     create_tenants: Vec<String>,
 }
 
-/// The format of the log.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LogFormat {
     Text,

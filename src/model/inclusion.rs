@@ -7,9 +7,7 @@ use super::{ALL, Field, Resource};
 /// A record that another one belongs to, directly or through further records.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Inclusion {
-    /// The resource of the included record.
     pub resource: &'static Resource,
-    /// The field that refers to the included record.
     pub reference: &'static Field,
     /// The inclusion that has the reference; `None` if the record itself has it.
     pub through: Option<&'static str>,

@@ -153,13 +153,11 @@ impl Field {
         FieldError { field: self.name.to_owned(), code, message }
     }
 
-    /// The error of an empty value where the field needs one.
     fn empty(&self, input: &Json) -> Vec<FieldError> {
         let fault = format!("is required and was {}", describe(input));
         vec![self.invalid(FieldCode::Required, &fault)]
     }
 
-    /// Returns the error of a required field that a POST does not contain.
     pub fn missing(&self) -> FieldError {
         self.invalid(FieldCode::Required, "is required and was not sent")
     }
@@ -186,7 +184,6 @@ impl Field {
 }
 
 impl Kind {
-    /// The expectation of a text.
     fn text_expectation(self) -> String {
         match self {
             Kind::Text { min: 0, max } => format!("send text of at most {max} characters"),

@@ -13,7 +13,6 @@ use crate::store::registry::{Action, KeyRow, NewKey, Replacement, check_key_name
 use crate::words::capitalize;
 
 impl SignedInRequest<'_> {
-    /// Responds to POST.
     pub(super) fn post(&self, form: &Form) -> Result<Response, Notice> {
         self.act(form).or_else(|error| self.show_error(error, form))
     }
@@ -180,7 +179,7 @@ fn sentence(rule: impl std::fmt::Display) -> String {
     format!("{}.", capitalize(&rule.to_string()))
 }
 
-/// The key of a form. 0 is not the id of any key.
+/// 0 is not the id of any key.
 fn key_id(form: &Form) -> KeyId {
     form.id("key").unwrap_or(KeyId(0))
 }

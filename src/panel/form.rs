@@ -45,7 +45,6 @@ impl Form {
         Ok(std::str::from_utf8(body).map(Form::parse).unwrap_or_default())
     }
 
-    /// The query string as a form.
     pub(super) fn from_query(request: &Request) -> Form {
         Form::parse(request.query.as_deref().unwrap_or_default())
     }

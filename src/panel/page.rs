@@ -43,7 +43,6 @@ pub(super) enum Content<'a> {
     KeyForm {
         /// The key that is changed, or `None` for a new key.
         key: Option<&'a KeyRow>,
-        /// The values in the form.
         form: &'a Form,
         /// `create` or `edit`.
         action: &'a str,
@@ -61,18 +60,13 @@ pub(super) enum Content<'a> {
     Failure,
 }
 
-/// The content of the page of a tenant's keys.
 pub(super) struct KeyList<'a> {
     pub(super) tenant: &'a str,
     /// Why the tenant is inactive, if it is.
     pub(super) inactive: Option<String>,
-    /// A key that was created just now.
     pub(super) new_key: Option<PendingKey>,
-    /// The active keys that the filter shows.
     pub(super) active: Vec<KeyRow>,
-    /// The revoked and expired keys that the filter shows.
     pub(super) ended: Vec<KeyRow>,
-    /// The number of all keys.
     pub(super) total: usize,
     /// A part of the names or prefixes, or empty.
     pub(super) filter: &'a str,
@@ -90,7 +84,6 @@ impl Page<'_> {
     }
 }
 
-/// The scopes of a key in few words.
 fn scopes(key: &KeyRow) -> String {
     match key.scopes {
         scopes if scopes == Scopes::every() => "all scopes".to_owned(),

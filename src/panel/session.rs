@@ -72,7 +72,6 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Returns the session of the request's cookie.
     pub(super) fn find(panel: &Panel, request: &Request) -> Result<Option<Session>, Notice> {
         let Some(token) = SESSION.read(request) else { return Ok(None) };
         let hash = secret::hash(token);

@@ -39,7 +39,6 @@ pub(super) fn notice_of(query: &Form) -> Notice {
 }
 
 impl SignedInRequest<'_> {
-    /// Responds to GET and HEAD.
     pub(super) fn get(&self, query: &Form) -> Result<Response, Notice> {
         for action in ["edit", "revoke", "delete", "replace"] {
             if let Some(id) = query.id(action) {
@@ -65,7 +64,6 @@ impl SignedInRequest<'_> {
         self.keys_page(notice, query.get("q").trim(), new_key)
     }
 
-    /// The page of the tenant's keys.
     pub(super) fn keys_page(
         &self,
         notice: Notice,

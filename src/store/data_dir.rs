@@ -57,7 +57,6 @@ pub(crate) static REGISTRY: Schema =
 pub(crate) static TENANT: Schema =
     Schema { sql: include_str!("../../schema.sql"), first: 5, steps: &[] };
 
-/// The registry of a data directory.
 pub(crate) fn registry_database(data_dir: &Path) -> Database {
     Database::new(data_dir.join(REGISTRY_FILE), &REGISTRY)
 }
@@ -67,7 +66,6 @@ pub fn tenants_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("tenants")
 }
 
-/// A tenant's file.
 pub(crate) fn tenant_database(data_dir: &Path, id: TenantId) -> Database {
     Database::new(tenants_dir(data_dir).join(format!("{id}.db")), &TENANT)
 }

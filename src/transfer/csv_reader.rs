@@ -123,7 +123,6 @@ impl Cells {
         self.ends.clear();
     }
 
-    /// Adds the text of a line.
     fn add(&mut self, text: &str, delimiter: char) {
         for character in text.chars() {
             self.state = match (self.state, character) {

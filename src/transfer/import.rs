@@ -27,7 +27,6 @@ use crate::store::{
 };
 use crate::words;
 
-/// An import.
 #[derive(Clone, Copy, Debug)]
 pub struct Import {
     pub resource: &'static Resource,
@@ -54,7 +53,6 @@ pub struct Imported {
 
 type Counts = BTreeMap<Cow<'static, str>, u64>;
 
-/// Observes an import.
 pub trait ImportObserver {
     /// Called for each error in a row when it is found. The number of errors is not limited.
     fn row_error(&mut self, error: &RowError);

@@ -52,7 +52,6 @@ pub(super) enum RowTarget {
     Known(Record),
 }
 
-/// A row that has passed validation.
 #[derive(Debug)]
 pub(super) struct ValidRow {
     pub target: RowTarget,
@@ -60,7 +59,6 @@ pub(super) struct ValidRow {
     pub values: Vec<(&'static Field, Value)>,
 }
 
-/// Validates rows.
 #[derive(Debug)]
 pub(super) struct RowValidator<'a> {
     pub columns: &'a Columns,
@@ -124,7 +122,6 @@ impl<'a> RowValidator<'a> {
         None
     }
 
-    /// Adds errors of fields.
     fn reject_fields<T>(&mut self, errors: Vec<FieldError>) -> Option<T> {
         for FieldError { field, code, message } in errors {
             self.reject::<T>(&field, code.as_str(), message);

@@ -19,7 +19,6 @@ use crate::store::registry::check_tenant_name;
 /// The format that this program writes, and the newest that it reads.
 pub(super) const FORMAT: u32 = 1;
 
-/// The name of the manifest in the backup.
 pub(super) const NAME: &str = "manifest.json";
 
 /// A manifest of 10,000 tenants has 4 MB.
@@ -28,9 +27,7 @@ const MAX_LENGTH: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackupKind {
-    /// All tenants.
     All,
-    /// One tenant.
     Tenant,
 }
 
@@ -123,7 +120,6 @@ impl Manifest {
         ids
     }
 
-    /// The saved tenant of this name.
     pub fn tenant(&self, name: &str) -> Option<&SavedTenant> {
         self.tenants.iter().find(|tenant| tenant.name == name)
     }

@@ -54,7 +54,6 @@ impl Source {
         Err(ArchiveError::NoBackup { path: dir.to_owned(), wanted })
     }
 
-    /// The tenant of this name in the backup.
     pub(super) fn saved_tenant(&self, name: &str) -> Result<&SavedTenant, ArchiveError> {
         self.manifest.tenant(name).ok_or_else(|| {
             let left_out = self.manifest.left_out.iter().find(|tenant| tenant.name == name);

@@ -84,7 +84,6 @@ impl Database {
         }
     }
 
-    /// Attaches the database to a connection.
     pub(crate) fn attach_to(&self, connection: &Connection, name: &str) -> rusqlite::Result<()> {
         let path = self.path.to_str().filter(|_| self.require_file().is_ok());
         let path = path.ok_or_else(|| rusqlite::Error::InvalidPath(self.path.clone()))?;

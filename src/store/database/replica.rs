@@ -18,7 +18,6 @@ pub(crate) const RESTART: &str = "if Litestream replicates this directory, resta
      restart tenantdesk-copy): files were replaced, and it may not detect that";
 
 impl Database {
-    /// The replicator's directory for this database.
     fn replica_directory(&self) -> PathBuf {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         self.path.with_file_name(format!(".{name}-litestream"))

@@ -17,7 +17,6 @@ use super::{Database, Role, companion, replica, wal};
 use crate::files;
 use crate::store::error::OpenError;
 
-/// The schema of one kind of database.
 #[derive(Debug)]
 pub(crate) struct Schema {
     /// Creates the schema in an empty database.

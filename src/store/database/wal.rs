@@ -44,7 +44,6 @@ pub(crate) fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
     transaction.commit().inspect_err(end_if_not_synced)
 }
 
-/// Ends the process if the error is a failed sync.
 pub(super) fn end_if_not_synced(error: &rusqlite::Error) {
     let codes = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC];
     if error.sqlite_error().is_some_and(|error| codes.contains(&error.extended_code)) {

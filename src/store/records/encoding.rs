@@ -103,7 +103,6 @@ pub(super) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Resul
     })
 }
 
-/// Reads one value as it is stored.
 pub(super) fn read_value(stored: ValueRef<'_>, kind: Kind) -> rusqlite::Result<Value> {
     Ok(match stored {
         ValueRef::Null => Value::Null,

@@ -15,7 +15,6 @@ use crate::store::error::DatabaseError;
 /// full soon.
 const MAX_SORTED: u32 = 4_000;
 
-/// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The records as a JSON array.
@@ -27,7 +26,6 @@ pub struct Page {
 }
 
 impl Reading<'_> {
-    /// One page of a list.
     pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
         let search = Search::new(list);
         let access = access(self.connection, list, &search)?;
@@ -135,7 +133,6 @@ pub(super) fn access(
     Ok(if search.expression.is_some() { AccessPath::Search } else { AccessPath::InOrder })
 }
 
-/// A condition with its values.
 type Condition = (String, Vec<Value>);
 
 /// The rows of a list: the statement that is being built.

@@ -59,10 +59,8 @@ fn some_terms(word: &str, most: usize) -> Vec<String> {
 /// The most bytes of texts that an import leaves pending: about `hashsize` in schema.sql.
 const MAX_PENDING: usize = 16 << 20;
 
-/// A change of one record's entry in the search table of its resource.
 #[derive(Clone, Debug)]
 pub(super) struct SearchChange {
-    /// The table of the records.
     table: &'static str,
     id: RecordId,
     old: Option<String>,

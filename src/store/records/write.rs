@@ -16,7 +16,6 @@ use crate::model::{ALL, Field, RecordId, Resource, Value};
 use crate::store::database;
 use crate::store::error::DatabaseError;
 
-/// The outcome of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeleteOutcome {
     Deleted,

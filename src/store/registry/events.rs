@@ -59,7 +59,6 @@ impl Action {
 /// Sign-ins and changes are counted apart.
 const SIGN_INS: &str = "('signed in', 'failed sign-in')";
 
-/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: Timestamp,

@@ -121,7 +121,6 @@ pub struct Principal {
     pub inactive: Option<Inactive>,
 }
 
-/// The properties of a new key.
 #[derive(Clone, Copy, Debug)]
 pub struct NewKey<'a> {
     /// Follows [`check_key_name`].

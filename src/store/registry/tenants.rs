@@ -17,7 +17,6 @@ use crate::words;
 /// How long a session lasts after the sign-in: 8 hours.
 pub const SESSION_SECONDS: i64 = 8 * 60 * 60;
 
-/// One tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantRow {
     /// Never used again after the tenant is deleted.

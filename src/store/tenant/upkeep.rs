@@ -17,7 +17,6 @@ use crate::store::records;
 /// Commits, and so segments, after which a step merges some, also while mutations wait.
 const COMMITS: u32 = 8;
 
-/// Pages that one step merges.
 const MERGE_PAGES: u32 = 64;
 
 /// Changed records after which a step copies the WAL into the file, also while mutations wait. Each

@@ -54,7 +54,6 @@ const MAX_WAITING: usize = 1_024;
 /// changes would wait for a step.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The bytes of a page of the file.
 const PAGE: u64 = 4 << 10;
 
 /// How much a mutation writes. The caller of [`Tenant::mutate`](super::Tenant::mutate) says so
