@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 
 use crate::http::{ApiError, ErrorCode};
 use crate::model::validation::shorten;
-use crate::model::{Field, FieldError, RecordId, Resource, Scopes};
-use crate::store::StoreError;
+use crate::model::{Field, FieldCode, FieldError, RecordId, Resource, Scopes};
 use crate::store::registry::{Inactive, RegistryError};
+use crate::store::{Rejection, StoreError};
 
 /// An error of the key, with the challenge of RFC 6750 section 3.
 pub fn unauthorized(code: ErrorCode) -> ApiError {
@@ -97,6 +97,28 @@ pub fn invalid_json(fault: &str) -> ApiError {
     ApiError::new(ErrorCode::InvalidJson, message)
 }
 
+/// The most messages about fields in one `bad_request`. Only a body with many custom fields has
+/// more.
+const MAX_MESSAGES: usize = 20;
+
+/// One error for all fields. A text of the wrong type makes it `bad_request`, whose message names
+/// every field that fails, those with a wrong type first.
+fn invalid_fields(faults: Vec<FieldError>) -> ApiError {
+    let (wrong_types, others): (Vec<FieldError>, Vec<FieldError>) =
+        faults.into_iter().partition(|fault| fault.code == FieldCode::WrongType);
+    if wrong_types.is_empty() {
+        return validation_failed(&others);
+    }
+    let faults = wrong_types.into_iter().chain(others);
+    let mut messages: Vec<String> = faults.map(|fault| fault.message).collect();
+    let hidden = messages.len().saturating_sub(MAX_MESSAGES);
+    messages.truncate(MAX_MESSAGES);
+    if hidden > 0 {
+        messages.push(format!("{hidden} more values are not valid."));
+    }
+    ApiError::bad_request(messages.join(" "))
+}
+
 /// `validation_failed` with the members `errors` and `fields`.
 pub fn validation_failed(faults: &[FieldError]) -> ApiError {
     let names: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
@@ -119,6 +141,32 @@ pub fn validation_failed(faults: &[FieldError]) -> ApiError {
 /// which does not exist.
 pub fn missing_reference(field: &Field, target: &Resource, id: i64) -> ApiError {
     ApiError::new(ErrorCode::missing_reference(target), target.missing_message(field, id))
+}
+
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> ApiError {
+        match rejection {
+            Rejection::InvalidFields(faults) => invalid_fields(faults),
+            Rejection::NotFound { resource, id } => not_found(resource, id),
+            Rejection::AmbiguousRecord { resource, field, ids } => {
+                ambiguous_record(resource, field, &ids)
+            }
+            Rejection::UnreadablePrecondition(message) => ApiError::bad_request(message),
+            Rejection::PreconditionFailed { present, .. } => {
+                let error = ApiError::from(ErrorCode::PreconditionFailed);
+                match present {
+                    Some(version) => error.header("ETag", version.etag()),
+                    None => error,
+                }
+            }
+            Rejection::MissingReference { field, target, id } => {
+                missing_reference(field, target, id)
+            }
+            Rejection::HasDependents { resource, details, counts } => {
+                has_dependents(resource, details, &counts)
+            }
+        }
+    }
 }
 
 impl From<StoreError> for ApiError {

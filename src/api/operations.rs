@@ -1,11 +1,11 @@
 //! The operations on records (contract section 3).
 
-use super::change::Change;
+use super::change;
 use super::cursor::MAX_CURSOR;
 use super::errors;
 use super::idempotency::{self, IdempotencyKey};
 use super::list;
-use super::precondition::{IfMatch, is_unchanged};
+use super::precondition::{self, is_unchanged};
 use super::query::Query;
 use super::unknown_members::{self, Handling};
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, Response};
@@ -13,7 +13,7 @@ use crate::json_writer::JsonWriter;
 use crate::model::json_object::parse_object;
 use crate::model::validation::shorten;
 use crate::model::{Inclusion, JsonObject, ListQuery, RecordId, Resource, Scopes};
-use crate::store::{Reading, Tenant};
+use crate::store::{Change, Reading, Tenant};
 
 /// GET and HEAD: one record, or a page of records. The caller's `scopes` limit `include`.
 pub(super) fn read(
@@ -101,8 +101,8 @@ pub(super) fn check(
     };
     reply.add_headers(unknown_members::check(Handling::of(request), resource, &object)?);
     let query = Query::parse(request.query.as_deref())?;
-    let if_match = IfMatch::of(request);
-    let change = Change::check(&request.method, resource, &query, &object, if_match)?;
+    let precondition = precondition::of(request);
+    let change = change::check(&request.method, resource, &query, &object, precondition)?;
     // A query has only one of them.
     let target = query.get("id").or_else(|| query.get("update_by")).unwrap_or_default();
     Ok((change, key.map(|key| IdempotencyKey::new(key, request, target, body))))

@@ -13,7 +13,8 @@
 use std::sync::Arc;
 
 use super::authentication;
-use super::batch::Batch;
+use super::batch::{self, Batch};
+use super::change::Endpoint;
 use super::idempotency::{self, IdempotencyKey};
 use super::operations;
 use super::routes::{Action, Operation};
@@ -22,7 +23,8 @@ use super::{Api, changes, errors};
 use crate::http::{ApiError, Job, Lane, Request, Responder, Response};
 use crate::store::registry::Principal;
 use crate::store::{
-    Actor, Answer, ChangeContext, KeyLabel, MutationError, MutationSize, Tenant, Writing,
+    Actor, Answer, Change, ChangeContext, ChangeError, Changed, KeyLabel, MutationError,
+    MutationSize, Rejection, Tenant, Writing,
 };
 
 impl Api {
@@ -128,8 +130,15 @@ impl AuthenticatedRequest<'_> {
             Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
                 let (change, idempotency_key) = operations::check(request, resource, responder)?;
                 let size = MutationSize { operations: 1, frees_space: change.frees_space() };
-                let work: Work =
-                    Box::new(move |writing, at| Ok(change.apply(writing, prefix, at)?.1));
+                let endpoint = Endpoint { resource, prefix };
+                let work: Work = Box::new(move |writing, context| {
+                    let changed =
+                        apply_all(writing, vec![change], context).map_err(|(_, error)| error)?;
+                    changed
+                        .first()
+                        .map(|changed| endpoint.answer(changed))
+                        .ok_or_else(|| ApiError::internal().into())
+                });
                 NextStep::Write(size, idempotency_key, work)
             }
             Action::Changes => {
@@ -141,8 +150,23 @@ impl AuthenticatedRequest<'_> {
             }
             Action::Batch => {
                 let batch = Batch::check(request, key.scopes)?;
-                let (size, idempotency_key) = (batch.size(), batch.idempotency_key);
-                let work: Work = Box::new(|writing, at| batch.apply(writing, at));
+                let Batch { changes, endpoints, invalid, idempotency_key } = batch;
+                let frees_space = changes.iter().all(Change::frees_space);
+                let size = MutationSize { operations: changes.len(), frees_space };
+                let work: Work = Box::new(move |writing, context| {
+                    let changed = apply_all(writing, changes, context).map_err(
+                        |(number, error)| match error {
+                            MutationError::Rejected(error) => {
+                                batch::with_operation(number, error).into()
+                            }
+                            failure @ MutationError::Database(_) => failure,
+                        },
+                    )?;
+                    match invalid {
+                        Some(error) => Err(error.into()),
+                        None => Ok(batch::answer(&endpoints, &changed)),
+                    }
+                });
                 NextStep::Write(size, idempotency_key, work)
             }
         };
@@ -173,5 +197,41 @@ impl AuthenticatedRequest<'_> {
                 responder.send(response.unwrap_or_else(Response::from));
             },
         );
+    }
+}
+
+/// Makes changes. An error comes with the number of its change.
+fn apply_all(
+    writing: &Writing<'_>,
+    changes: Vec<Change>,
+    context: &ChangeContext,
+) -> Result<Vec<Changed>, (usize, MutationError<ApiError>)> {
+    let resources: Vec<_> = changes.iter().map(|change| change.resource).collect();
+    writing.apply_all(changes, context).map_err(|(number, error)| {
+        let error = match error {
+            ChangeError::Database(error) => error.into(),
+            ChangeError::Rejected(Rejection::PreconditionFailed { id: Some(id), .. }) => {
+                // Earlier operations of a batch may have changed the record. They are rolled back,
+                // and their versions are used again.
+                let present = writing.undo().and_then(|()| match resources.get(number) {
+                    Some(resource) => writing.version(resource, id),
+                    None => Ok(None),
+                });
+                match present {
+                    Ok(present) => MutationError::Rejected(
+                        Rejection::PreconditionFailed { id: Some(id), present }.into(),
+                    ),
+                    Err(error) => error.into(),
+                }
+            }
+            ChangeError::Rejected(rejection) => MutationError::Rejected(rejection.into()),
+        };
+        (number, error)
+    })
+}
+
+impl From<ApiError> for MutationError<ApiError> {
+    fn from(error: ApiError) -> MutationError<ApiError> {
+        MutationError::Rejected(error)
     }
 }

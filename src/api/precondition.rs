@@ -1,39 +1,28 @@
 //! Versions of records as entity tags: `ETag`, `If-Match` and `If-None-Match` (contract section 13,
 //! RFC 9110 section 13.1).
 
-use crate::http::{ApiError, Request};
-use crate::model::Version;
+use crate::http::Request;
+use crate::store::Precondition;
 
-/// The values of `If-Match` as they were sent. They are read once the record is found (contract
-/// section 5).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IfMatch(pub Vec<String>);
-
-impl IfMatch {
-    pub fn of(request: &Request) -> IfMatch {
-        IfMatch(request.headers("if-match").map(str::to_owned).collect())
+/// The precondition of a request that changes a record.
+pub fn of(request: &Request) -> Precondition {
+    let sent: Vec<&str> = request.headers("if-match").collect();
+    match sent.as_slice() {
+        [] => Precondition::None,
+        [value] => parse(value),
+        _ => Precondition::Unreadable("\"If-Match\" is given twice. Send it once."),
     }
+}
 
-    /// Returns whether a record of this version meets the condition, by strong comparison: a weak
-    /// tag matches no version. If there is no record, only the absence of a condition is met.
-    ///
-    /// # Errors
-    ///
-    /// `bad_request` if the value cannot be read, or if there are several.
-    pub fn is_met_by(&self, version: Option<Version>) -> Result<bool, ApiError> {
-        match self.0.as_slice() {
-            [] => Ok(true),
-            [value] => match parse_tags(value) {
-                Some(tags) => Ok(version
-                    .map(Version::etag)
-                    .is_some_and(|present| tags.iter().any(|tag| *tag == "*" || *tag == present))),
-                None => Err(ApiError::bad_request(
-                    "\"If-Match\" is no list of entity tags. Send the \"ETag\" of the record as \
-                     it came, with its quotes, or *.",
-                )),
-            },
-            _ => Err(ApiError::bad_request("\"If-Match\" is given twice. Send it once.")),
-        }
+/// Reads a value of `If-Match`.
+pub fn parse(value: &str) -> Precondition {
+    match parse_tags(value) {
+        Some(tags) if tags.contains(&"*") => Precondition::Exists,
+        Some(tags) => Precondition::OneOf(tags.into_iter().map(str::to_owned).collect()),
+        None => Precondition::Unreadable(
+            "\"If-Match\" is no list of entity tags. Send the \"ETag\" of the record as it came, \
+             with its quotes, or *.",
+        ),
     }
 }
 

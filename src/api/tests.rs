@@ -10,23 +10,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::batch::Batch;
-use super::change::Change;
 use super::idempotency::IdempotencyKey;
 use super::list::{self, write_cursor};
-use super::precondition::IfMatch;
 use super::query::Query;
 use super::rate_limit::RateLimitStatus;
-use super::{changes, errors, idempotency, operations, routes};
+use super::{changes, errors, idempotency, operations, precondition, routes};
 use crate::clock::{Clock, Timestamp};
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, StatusCode};
 use crate::metrics::Metrics;
 use crate::model::json_object::parse_object;
 use crate::model::{
     ALL, Access, CUSTOMER, EMPLOYEE, Field, FieldError, HARDWARE, JsonObject, KeysetPosition,
-    RecordId, Resource, Scope, Scopes, Value, Version,
+    RecordId, Resource, Scope, Scopes, Value,
 };
-use crate::store::StoreError;
 use crate::store::registry::Inactive;
+use crate::store::{Change, Precondition, Rejection, StoreError};
 
 #[test]
 fn messages_match_the_golden_file() {
@@ -204,7 +202,12 @@ fn requests() -> Messages {
     };
     let if_match = |values: &[&str]| {
         let headers: Vec<(&str, &str)> = values.iter().map(|value| ("if-match", *value)).collect();
-        failure(IfMatch::of(&request(Method::PUT, "", &headers, b"")).is_met_by(Some(Version(7))))
+        match precondition::of(&request(Method::PUT, "", &headers, b"")) {
+            Precondition::Unreadable(message) => {
+                failure::<()>(Err(Rejection::UnreadablePrecondition(message).into()))
+            }
+            readable => panic!("{readable:?}"),
+        }
     };
     [
         ("If-Match: 7", if_match(&["7"])),

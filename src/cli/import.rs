@@ -156,9 +156,9 @@ impl ErrorReport {
             return;
         }
         print_stderr("Faults by field and code (--json prints each fault):");
-        for (RowError { position, field, code, .. }, count) in &self.kinds {
+        for (RowError { place, field, code, .. }, count) in &self.kinds {
             let rows = words::count(*count, "row");
-            print_stderr(&format!("  {field} {code}: {rows}, first in {position}"));
+            print_stderr(&format!("  {field} {code}: {rows}, first in {place}"));
         }
     }
 

@@ -25,7 +25,7 @@ pub use inclusion::Inclusion;
 pub use json_object::{Json, JsonObject};
 pub use list_query::{Bound, Column, KeysetPosition, ListQuery};
 pub use scope::{Access, Scope, Scopes};
-pub use validation::{FieldCode, FieldError};
+pub use validation::{FieldCode, FieldError, Rules};
 
 /// Which resource it is. With this type the compiler checks that nothing forgets a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

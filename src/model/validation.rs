@@ -91,7 +91,38 @@ pub fn shorten(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Which record the values of a body or a row are for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rules {
+    /// A new record. An empty value becomes the default.
+    New,
+    /// A stored record.
+    Stored,
+    /// The stored record with the value of this field, or a new record. The first request, which
+    /// creates the record, obeys the rules of the later ones.
+    StoredOrNew(&'static Field),
+}
+
 impl Field {
+    /// Validates the value that a body or a row has for the field. `None` if it has none and may
+    /// leave it out.
+    pub fn check_sent(
+        &self,
+        sent: Option<&Json>,
+        rules: Rules,
+    ) -> Result<Option<Value>, Vec<FieldError>> {
+        let is_key = matches!(rules, Rules::StoredOrNew(key) if key == self);
+        let field = Field { required: self.required || is_key, ..*self };
+        match (sent, rules) {
+            (Some(input), Rules::New) => field.check(input).map(Some),
+            (Some(input), _) => field.check_update(input).map(Some),
+            (None, Rules::New | Rules::StoredOrNew(_)) if field.required => {
+                Err(vec![field.missing()])
+            }
+            (None, _) => Ok(None),
+        }
+    }
+
     /// Validates `input` and returns the value to store.
     ///
     /// # Errors

@@ -21,8 +21,9 @@ pub use data_dir::{DataDir, REGISTRY_FILE, tenants_dir};
 pub(crate) use database::LAST_LINE;
 pub use error::{DatabaseError, MutationError, OpenError, StoreError, explain};
 pub use records::{
-    Actor, Answer, ChangeContext, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Page,
-    Position, Reading, Record, Start, Writing, fold,
+    Actor, Answer, Change, ChangeContext, ChangeError, ChangeKind, Changed, ChangesPage,
+    ChangesQuery, Draft, KeyLabel, Page, Position, Precondition, Reading, Record, Rejection, Start,
+    Target, Writing, fold,
 };
 pub use registry::Registry;
 pub use tenant::{Deadline, ImportTransaction, MutationSize, Tenant, TenantFile, Tenants};

@@ -1,6 +1,6 @@
 //! The columns of a CSV file, which are also the members of a line in JSON Lines.
 
-use super::{Format, Position, RowError};
+use super::{Format, Place, RowError};
 use crate::model::custom::{NAME_RULE, PREFIX, name_in};
 use crate::model::field::CUSTOM;
 use crate::model::validation::{is_integer, shorten};
@@ -57,7 +57,7 @@ impl Columns {
     /// sets the same field as an earlier one. A column of a CSV file comes with its index.
     pub(super) fn check<'a>(
         &'a self,
-        position: Position,
+        place: Place,
         present: impl Iterator<Item = (Option<usize>, &'a str)>,
     ) -> Vec<RowError> {
         let (mut errors, mut has_listed) = (Vec::new(), false);
@@ -75,14 +75,14 @@ impl Columns {
                     words::unknown(&column, &shorten(name), self.names())
                 };
                 has_listed |= !is_similar;
-                errors.push(RowError::new(position, name, "unknown_column", message));
+                errors.push(RowError::new(place, name, "unknown_column", message));
                 continue;
             };
             let column = format!("{column} \"{name}\"");
             if let Some((first, _)) = set.iter().find(|(_, earlier)| *earlier == field) {
                 let first = words::capitalize(first);
                 let message = format!("{first} and {column} set the same field. Keep one.");
-                errors.push(RowError::new(position, name, "bad_request", message));
+                errors.push(RowError::new(place, name, "bad_request", message));
             } else {
                 set.push((column, field));
             }

@@ -9,7 +9,7 @@
 use std::io::{self, BufRead};
 
 use super::lines::{CARRIAGE_RETURN, Lines, TOO_LONG};
-use super::{MAX_ROW, Position};
+use super::{MAX_ROW, Place};
 
 /// Reads rows. The first line with text, the header or `sep=;`, determines the delimiter.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ const NOT_CLOSED: &str = "The file ends inside a quoted cell; a quote is not clo
 const AFTER_QUOTE: &str = "Text follows the closing quote of a cell. Put the whole cell in quotes, \
                            and write each quote in it twice.";
 
-/// The position of a row, and a message if the row is malformed.
-type Row = (Position, Result<(), &'static str>);
+/// The place of a row, and a message if the row is malformed.
+type Row = (Place, Result<(), &'static str>);
 
 impl<R: BufRead> CsvRows<R> {
     pub(super) fn new(source: R) -> CsvRows<R> {
@@ -68,10 +68,10 @@ impl<R: BufRead> CsvRows<R> {
                 self.row += 1;
                 self.cells.clear();
             }
-            let position = *begun.get_or_insert(Position { line, row: self.row });
+            let place = *begun.get_or_insert(Place { line, row: self.row });
             let (text, end) = match text {
                 Ok(text) => text.split_at(text.trim_end_matches(['\r', '\n']).len()),
-                Err(message) => return Ok(Some((position, Err(message)))),
+                Err(message) => return Ok(Some((place, Err(message)))),
             };
             let delimiter = match self.delimiter {
                 Some(delimiter) => delimiter,
@@ -86,15 +86,15 @@ impl<R: BufRead> CsvRows<R> {
             self.cells.add(text, delimiter);
             if self.cells.text.len() > MAX_ROW {
                 self.lines.has_ended = true;
-                return Ok(Some((position, Err(TOO_LONG))));
+                return Ok(Some((place, Err(TOO_LONG))));
             }
             match self.cells.state {
                 CellState::Quoted => self.cells.text.push_str(end),
-                CellState::Skip(fault) => return Ok(Some((position, Err(fault)))),
+                CellState::Skip(fault) => return Ok(Some((place, Err(fault)))),
                 _ => {
                     self.cells.ends.push(self.cells.text.len());
                     if self.cells().any(|cell| !cell.is_empty()) {
-                        return Ok(Some((position, Ok(()))));
+                        return Ok(Some((place, Ok(()))));
                     }
                     begun = None;
                 }
@@ -154,12 +154,12 @@ mod tests {
 
     use super::*;
 
-    /// The position and the cells of all rows. A malformed row has the message as its only cell.
+    /// The place and the cells of all rows. A malformed row has the message as its only cell.
     fn rows(text: &[u8]) -> Vec<(u64, u64, Vec<String>)> {
         // A small buffer, so that rows span several chunks.
         let mut rows = CsvRows::new(io::BufReader::with_capacity(16, text));
         let mut all = Vec::new();
-        while let Some((Position { line, row }, outcome)) = rows.next().unwrap() {
+        while let Some((Place { line, row }, outcome)) = rows.next().unwrap() {
             let cells = rows.cells().map(str::to_owned).collect();
             let cells = outcome.map_or_else(|message| vec![message.to_owned()], |()| cells);
             all.push((line, row, cells));

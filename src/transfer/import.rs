@@ -16,14 +16,15 @@ use std::io::{self, BufRead, BufReader, Read};
 use super::columns::{Columns, Heading, to_object};
 use super::csv_reader::CsvRows;
 use super::lines::Lines;
-use super::row::{Mode, RowTarget, RowValidator, ValidRow};
-use super::{Format, Position, RowError};
+use super::row::{Mode, RowValidator};
+use super::{Format, Place, RowError};
 use crate::clock::Timestamp;
 use crate::model::custom::PREFIX;
 use crate::model::json_object::{JsonError, parse_object};
 use crate::model::{Field, JsonObject, RecordId, Resource, Value};
 use crate::store::{
-    Actor, ChangeContext, DatabaseError, ImportTransaction, Reading, TenantFile, Writing, explain,
+    Actor, ChangeContext, DatabaseError, Draft, ImportTransaction, Reading, Target, TenantFile,
+    Writing, explain,
 };
 use crate::words;
 
@@ -165,25 +166,6 @@ struct RowWriter<'a> {
     context: ChangeContext,
 }
 
-impl RowWriter<'_> {
-    /// Returns the id of the record.
-    fn write(&self, resource: &Resource, row: ValidRow) -> Result<RecordId, DatabaseError> {
-        let ValidRow { target, values } = row;
-        let id = match target {
-            RowTarget::New(id) => {
-                let values = values.into_iter().map(|(_, value)| value).collect();
-                self.writing.insert(resource, id, values, &self.context)?.id
-            }
-            RowTarget::Known(record) => {
-                self.writing.update(resource, record.id, &values, &self.context)?;
-                record.id
-            }
-        };
-        self.writing.flush_if_large()?;
-        Ok(id)
-    }
-}
-
 /// Parses, validates and stores the rows of a file.
 struct RowImporter<'a> {
     validator: RowValidator<'a>,
@@ -203,39 +185,43 @@ impl RowImporter<'_> {
     fn read_csv(&mut self, source: impl BufRead) -> Result<(), ImportError> {
         const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
         let mut rows = CsvRows::new(source);
-        let (position, header) = rows.next()?.unwrap_or((Position { line: 1, row: 1 }, Err(EMPTY)));
+        let (place, header) = rows.next()?.unwrap_or((Place { line: 1, row: 1 }, Err(EMPTY)));
         if let Err(message) = header {
-            return self.reject(vec![RowError::malformed(position, message.to_owned())]);
+            return self.reject(vec![RowError::malformed(place, message.to_owned())]);
         }
         if rows.cells().count() > MAX_COLUMNS {
             let message = format!("The header has more than {MAX_COLUMNS} columns.");
-            return self.reject(vec![RowError::malformed(position, message)]);
+            return self.reject(vec![RowError::malformed(place, message)]);
         }
         let columns = self.validator.columns;
         let headings: Vec<_> = rows.cells().map(|name| columns.heading(name)).collect();
-        let errors = self.check_header(position, &headings);
+        let errors = self.check_header(place, &headings);
         if !errors.is_empty() {
             return self.reject(errors);
         }
-        while let Some((position, row)) = rows.next()? {
+        while let Some((place, row)) = rows.next()? {
             let row = row.map_err(str::to_owned).and_then(|()| to_object(&headings, rows.cells()));
             match row {
-                Ok(row) => self.import_row(position, &row)?,
-                Err(message) => self.reject(vec![RowError::malformed(position, message)])?,
+                Ok(row) => self.import_row(place, &row)?,
+                Err(message) => self.reject(vec![RowError::malformed(place, message)])?,
             }
         }
         Ok(())
     }
 
-    fn check_header(&self, position: Position, headings: &[Heading]) -> Vec<RowError> {
-        let named = headings.iter().map(|(name, _)| name.as_str()).enumerate();
-        let named = named.filter(|(_, name)| !name.is_empty());
-        let present = named.map(|(index, name)| (Some(index), name));
-        let mut errors = self.validator.columns.check(position, present);
-        let key = self.validator.mode.key().map(|field| field.name);
-        if let Some(key) = key.filter(|key| headings.iter().all(|(name, _)| name != key)) {
+    fn check_header(&self, place: Place, headings: &[Heading]) -> Vec<RowError> {
+        let mut present = Vec::with_capacity(headings.len());
+        for (index, (name, _)) in headings.iter().enumerate() {
+            if !name.is_empty() {
+                present.push((Some(index), name.as_str()));
+            }
+        }
+        let mut errors = self.validator.columns.check(place, present.iter().copied());
+        if let Some(Field { name: key, .. }) = self.validator.mode.key()
+            && present.iter().all(|(_, name)| name != key)
+        {
             let message = format!("The file has no column \"{key}\"; every row needs it.");
-            errors.push(RowError::new(position, key, "required", message));
+            errors.push(RowError::new(place, key, "required", message));
         }
         errors
     }
@@ -243,7 +229,7 @@ impl RowImporter<'_> {
     fn read_json_lines(&mut self, source: impl BufRead) -> Result<(), ImportError> {
         let mut lines = Lines::new(source);
         while let Some((line, text)) = lines.next()? {
-            let position = Position { line, row: line };
+            let place = Place { line, row: line };
             if text.is_ok_and(|text| text.trim_ascii().is_empty()) {
                 continue;
             }
@@ -255,60 +241,68 @@ impl RowImporter<'_> {
             match object {
                 Ok(object) => {
                     let names = object.keys().map(|name| (None, name.as_str()));
-                    let errors = self.validator.columns.check(position, names);
+                    let errors = self.validator.columns.check(place, names);
                     if errors.is_empty() {
-                        self.import_row(position, &object)?;
+                        self.import_row(place, &object)?;
                     } else {
                         self.reject(errors)?;
                     }
                 }
-                Err(message) => self.reject(vec![RowError::malformed(position, message)])?,
+                Err(message) => self.reject(vec![RowError::malformed(place, message)])?,
             }
         }
         Ok(())
     }
 
     /// Validates one row, and stores it or reports its errors.
-    fn import_row(&mut self, position: Position, cells: &JsonObject) -> Result<(), ImportError> {
-        let row = match self.validator.validate(position, cells)? {
-            Ok(row) => row,
+    fn import_row(&mut self, place: Place, cells: &JsonObject) -> Result<(), ImportError> {
+        let draft = match self.validator.validate(place, cells)? {
+            Ok(draft) => draft,
             Err(errors) => return self.reject(errors),
         };
-        self.count_effect(&row)?;
-        if let Some(writer) = &self.writer {
-            let id = writer.write(self.validator.columns.resource, row)?;
+        self.count_effect(&draft)?;
+        if let Some(RowWriter { writing, context, .. }) = &self.writer {
+            let id = writing.save(draft, context)?.id;
+            writing.flush_if_large()?;
             self.first_new = self.first_new.map(|first| first.min(id));
         }
         Ok(())
     }
 
     /// Counts the effect of a row for the summary that the operator sees.
-    fn count_effect(&mut self, row: &ValidRow) -> Result<(), DatabaseError> {
-        let RowValidator { columns: Columns { resource, .. }, reading, .. } = self.validator;
+    fn count_effect(&mut self, draft: &Draft) -> Result<(), DatabaseError> {
         let imported = &mut self.imported;
-        match &row.target {
-            RowTarget::New(_) => imported.created += 1,
-            RowTarget::Known(_) if row.values.is_empty() => imported.unchanged += 1,
-            RowTarget::Known(_) => imported.changed += 1,
+        let fields = draft.resource.fields;
+        let Target::Stored(record) = &draft.target else {
+            imported.created += 1;
+            return self.count_repeated_key(draft);
+        };
+        if record.values == draft.values {
+            imported.unchanged += 1;
+            return Ok(());
         }
-        if let RowTarget::Known(record) = &row.target {
-            for (field, value) in &row.values {
-                *imported.fields.entry(field.name.into()).or_default() += 1;
-                let mut stored = resource.fields.iter().zip(&record.values);
-                let old = stored.find(|(stored, _)| stored == field).map(|(_, old)| old);
-                for name in old.map_or_else(Vec::new, |old| names_losing_zeros(field, old, value)) {
-                    *imported.lost_zeros.entry(name).or_default() += 1;
+        imported.changed += 1;
+        for (field, (old, new)) in fields.iter().zip(record.values.iter().zip(&draft.values)) {
+            if old != new {
+                count(&mut imported.fields, field.name.into());
+                for name in names_losing_zeros(field, old, new) {
+                    count(&mut imported.lost_zeros, name);
                 }
             }
-        } else if let Some(first_new) = self.first_new {
-            let is_key = |(field, value): &&(&Field, Value)| {
-                resource.natural_keys.contains(&field.name) && *value != Value::Null
-            };
-            if let Some((field, value)) = row.values.iter().find(is_key) {
-                let found = reading.find_by(resource, field, value)?;
+        }
+        Ok(())
+    }
+
+    /// Counts a new record if an older record has its first natural key.
+    fn count_repeated_key(&mut self, draft: &Draft) -> Result<(), DatabaseError> {
+        let Some(first_new) = self.first_new else { return Ok(()) };
+        for (field, value) in draft.resource.fields.iter().zip(&draft.values) {
+            if draft.resource.natural_keys.contains(&field.name) && *value != Value::Null {
+                let found = self.validator.reading.find_by(draft.resource, field, value)?;
                 if found.first().is_some_and(|id| *id < first_new) {
-                    *imported.repeated_keys.entry(field.name.into()).or_default() += 1;
+                    count(&mut self.imported.repeated_keys, field.name.into());
                 }
+                break;
             }
         }
         Ok(())
@@ -329,14 +323,22 @@ impl RowImporter<'_> {
     }
 }
 
+fn count(counts: &mut Counts, name: Cow<'static, str>) {
+    *counts.entry(name).or_default() += 1;
+}
+
 /// The field's name if its text loses zeros, or `custom.NAME` of each custom field that does.
 fn names_losing_zeros(field: &Field, old: &Value, new: &Value) -> Vec<Cow<'static, str>> {
     match (old, new) {
         (Value::Text(old), Value::Text(new)) if loses_zeros(old, new) => vec![field.name.into()],
         (Value::Custom(old), Value::Custom(new)) => {
-            let changed = old.iter().filter_map(|(name, old)| Some((name, old, new.get(name)?)));
-            let losing = changed.filter(|(_, old, new)| loses_zeros(old, new));
-            losing.map(|(name, ..)| format!("{PREFIX}{name}").into()).collect()
+            let mut names = Vec::new();
+            for (name, old) in old {
+                if new.get(name).is_some_and(|new| loses_zeros(old, new)) {
+                    names.push(format!("{PREFIX}{name}").into());
+                }
+            }
+            names
         }
         _ => Vec::new(),
     }

@@ -46,26 +46,26 @@ const MAX_ROW: usize = 1024 * 1024;
 
 /// The place in the file at which a row begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Position {
+pub struct Place {
     /// The line of the file, from 1.
     pub line: u64,
     /// The row in a spreadsheet, from 1. A cell with line breaks has several lines in one row.
     pub row: u64,
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { line, row } = self;
+        let Place { line, row } = self;
         if line == row { write!(f, "line {line}") } else { write!(f, "line {line} (row {row})") }
     }
 }
 
 /// An error in a row of a file that is imported.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, thiserror::Error)]
-#[error("{position}: {field}: {code}: {message}")]
+#[error("{place}: {field}: {code}: {message}")]
 pub struct RowError {
     #[serde(flatten)]
-    pub position: Position,
+    pub place: Place,
     /// The name of the column or member, or `-` if the row is malformed.
     pub field: String,
     /// A field code, or one of `invalid_row`, `unknown_column`, `bad_request` and the like.
@@ -75,12 +75,12 @@ pub struct RowError {
 }
 
 impl RowError {
-    fn new(position: Position, field: &str, code: &'static str, message: String) -> RowError {
-        RowError { position, field: shorten(field).into_owned(), code, message }
+    fn new(place: Place, field: &str, code: &'static str, message: String) -> RowError {
+        RowError { place, field: shorten(field).into_owned(), code, message }
     }
 
     /// The error of a row that cannot be read.
-    fn malformed(position: Position, message: String) -> RowError {
-        RowError::new(position, "-", "invalid_row", message)
+    fn malformed(place: Place, message: String) -> RowError {
+        RowError::new(place, "-", "invalid_row", message)
     }
 }

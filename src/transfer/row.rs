@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::mem;
 
 use super::columns::{Columns, NaturalKey};
-use super::{Position, RowError};
+use super::{Place, RowError};
 use crate::http::ErrorCode;
 use crate::model::validation::is_empty;
-use crate::model::{Field, FieldError, ID, Json, JsonObject, RecordId, Resource, Value};
-use crate::store::{DatabaseError, Reading, Record};
+use crate::model::{Field, FieldError, ID, Json, JsonObject, RecordId, Resource, Rules, Value};
+use crate::store::{ChangeError, DatabaseError, Draft, Reading, Rejection, Target};
 use crate::words;
 
 /// The record that a row stands for.
@@ -25,10 +25,13 @@ pub enum Mode {
 impl Mode {
     /// The mode of `--update-by`: `id`, or a field by which the API updates, too.
     pub fn update_by(resource: &'static Resource, name: &str) -> Result<Mode, String> {
-        let mut keys = [&ID].into_iter().chain(resource.lookup_fields());
-        let known = keys.clone().map(|field| field.name);
-        let found = keys.find(|field| field.name == name);
-        found.map(Mode::UpdateBy).ok_or_else(|| words::unknown("field", name, known))
+        let keys = [&ID].into_iter().chain(resource.lookup_fields());
+        for field in keys.clone() {
+            if field.name == name {
+                return Ok(Mode::UpdateBy(field));
+            }
+        }
+        Err(words::unknown("field", name, keys.map(|field| field.name)))
     }
 
     /// The field that every row needs, with a value that no other row has.
@@ -44,21 +47,6 @@ impl Mode {
 /// The maximum id that an import keeps. The upper half of all ids remains for new records.
 const MAX_ID: i64 = i64::MAX / 2;
 
-/// The record of a row.
-#[derive(Debug)]
-pub(super) enum RowTarget {
-    /// A new record, and the id that it keeps.
-    New(Option<RecordId>),
-    Known(Record),
-}
-
-#[derive(Debug)]
-pub(super) struct ValidRow {
-    pub target: RowTarget,
-    /// All values of a new record. Of a known record, only the values that change.
-    pub values: Vec<(&'static Field, Value)>,
-}
-
 #[derive(Debug)]
 pub(super) struct RowValidator<'a> {
     pub columns: &'a Columns,
@@ -66,163 +54,172 @@ pub(super) struct RowValidator<'a> {
     pub mode: Mode,
     /// The values so far in the column of [`Mode::key`].
     seen: HashSet<Value>,
-    /// The position of the present row, and its errors so far.
-    position: Position,
+    /// The place of the present row, and its errors so far.
+    place: Place,
     errors: Vec<RowError>,
 }
 
 impl<'a> RowValidator<'a> {
     pub(super) fn new(columns: &'a Columns, reading: &'a Reading<'a>, mode: Mode) -> Self {
-        let (seen, position, errors) = (HashSet::new(), Position::default(), Vec::new());
-        RowValidator { columns, reading, mode, seen, position, errors }
+        let (seen, place, errors) = (HashSet::new(), Place::default(), Vec::new());
+        RowValidator { columns, reading, mode, seen, place, errors }
     }
 
-    /// Returns the row, or all its errors. `cells` has the columns that the file has.
+    /// Returns the record that the row makes, or all errors of the row. `cells` has the columns
+    /// that the file has.
     pub(super) fn validate(
         &mut self,
-        position: Position,
+        place: Place,
         cells: &JsonObject,
-    ) -> Result<Result<ValidRow, Vec<RowError>>, DatabaseError> {
-        self.position = position;
+    ) -> Result<Result<Draft, Vec<RowError>>, DatabaseError> {
+        self.place = place;
+        let resource = self.columns.resource;
         let target = self.find_target(cells)?;
-        let stored = match &target {
-            Some(RowTarget::Known(record)) => Some(&record.values),
-            _ => None,
+        let rules = match (&target, self.mode) {
+            (_, Mode::Add | Mode::KeepIds) => Rules::New,
+            (Some(Target::New(_)), Mode::UpdateBy(key)) => Rules::StoredOrNew(key),
+            // A row without a target may belong to a record that has the absent fields.
+            (Some(Target::Stored(_)) | None, Mode::UpdateBy(_)) => Rules::Stored,
         };
-        // A row without a target may belong to a record that has the absent fields.
-        let needs_all = match target {
-            Some(RowTarget::New(_)) => true,
-            Some(RowTarget::Known(_)) => false,
-            None => !matches!(self.mode, Mode::UpdateBy(_)),
-        };
-        let fields = self.columns.resource.fields;
-        let mut values = Vec::with_capacity(fields.len());
-        for (index, field) in fields.iter().enumerate() {
+        let mut values = Vec::with_capacity(resource.fields.len());
+        for field in resource.fields {
             // The error of a value by which no record could be found is reported already.
             if target.is_none() && self.mode.key() == Some(field) {
                 continue;
             }
-            let Some(value) = self.check_field(field, cells, needs_all)? else { continue };
-            let old = stored.and_then(|values| values.get(index));
-            match field.changed(&old.cloned().unwrap_or_else(|| field.default_value()), value) {
-                Ok(value) if old == Some(&value) => (),
-                Ok(value) => values.push((field, value)),
-                Err(error) => _ = self.reject_fields::<()>(vec![error]),
+            if let Some(value) = self.check_field(field, cells, rules)? {
+                values.push((field, value));
             }
         }
-        Ok(match target {
-            Some(target) if self.errors.is_empty() => Ok(ValidRow { target, values }),
-            _ => Err(mem::take(&mut self.errors)),
-        })
+        // Without a target there is an error already.
+        let target = target.unwrap_or(Target::New(None));
+        match Draft::new(resource, target, &values) {
+            Ok(draft) if self.errors.is_empty() => return Ok(Ok(draft)),
+            Ok(_) => {}
+            Err(rejection) => self.reject(rejection),
+        }
+        Ok(Err(mem::take(&mut self.errors)))
     }
 
     /// Adds an error of the row.
-    fn reject<T>(&mut self, name: &str, code: &'static str, message: String) -> Option<T> {
-        self.errors.push(RowError::new(self.position, name, code, message));
-        None
+    fn add_error(&mut self, column: &str, code: &'static str, message: impl Into<String>) {
+        self.errors.push(RowError::new(self.place, column, code, message.into()));
     }
 
-    fn reject_fields<T>(&mut self, errors: Vec<FieldError>) -> Option<T> {
-        for FieldError { field, code, message } in errors {
-            self.reject::<T>(&field, code.as_str(), message);
+    /// Adds the errors that a rejection of the row's change means.
+    fn reject(&mut self, rejection: Rejection) {
+        match rejection {
+            Rejection::InvalidFields(faults) => {
+                for FieldError { field, code, message } in faults {
+                    self.add_error(&field, code.as_str(), message);
+                }
+            }
+            Rejection::MissingReference { field, target, id } => {
+                let message = target.missing_message(field, id);
+                self.add_error(field.name, missing_code(target), message);
+            }
+            Rejection::AmbiguousRecord { field, .. } => {
+                self.add_error(field.name, "ambiguous_record", "Several records have this value.");
+            }
+            Rejection::NotFound { .. } => {
+                self.add_error(ID.name, "not_found", "There is no record with this id.");
+            }
+            // An import has no preconditions and deletes nothing.
+            Rejection::UnreadablePrecondition(_)
+            | Rejection::PreconditionFailed { .. }
+            | Rejection::HasDependents { .. } => {
+                self.add_error("-", "invalid_row", "The record cannot be changed.");
+            }
         }
-        None
     }
 
-    /// `None` if the row names no record that it could stand for.
-    fn find_target(&mut self, cells: &JsonObject) -> Result<Option<RowTarget>, DatabaseError> {
-        const NOT_FOUND: (&str, &str) = ("not_found", "There is no record with this id.");
-        let Some(key) = self.mode.key() else { return Ok(Some(RowTarget::New(None))) };
+    /// Returns the value of a check, or adds the errors of the rejection.
+    fn value_of<T>(&mut self, checked: Result<T, ChangeError>) -> Result<Option<T>, DatabaseError> {
+        match checked {
+            Ok(value) => Ok(Some(value)),
+            Err(ChangeError::Database(error)) => Err(error),
+            Err(ChangeError::Rejected(rejection)) => {
+                self.reject(rejection);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The record that the row stands for. `None` if there is none that it could stand for.
+    fn find_target(&mut self, cells: &JsonObject) -> Result<Option<Target>, DatabaseError> {
+        let Some(key) = self.mode.key() else { return Ok(Some(Target::New(None))) };
         let Some(value) = self.check_key(key, cells) else { return Ok(None) };
-        let (resource, name) = (self.columns.resource, key.name);
         let is_kept = matches!(self.mode, Mode::KeepIds);
         if !self.seen.insert(value.clone()) {
             let code = if is_kept { "duplicate_id" } else { "ambiguous_record" };
-            return Ok(self.reject(name, code, "An earlier row has the same value.".to_owned()));
+            self.add_error(key.name, code, "An earlier row has the same value.");
+            return Ok(None);
         }
         if let (true, Value::Integer(id)) = (is_kept, &value) {
-            return Ok(Some(RowTarget::New(Some(RecordId(*id)))));
+            return Ok(Some(Target::New(Some(RecordId(*id)))));
         }
-        let (code, message) = match self.reading.find_by(resource, key, &value)?.as_slice() {
-            [id] => match self.reading.record(resource, *id)? {
-                Some(record) => return Ok(Some(RowTarget::Known(record))),
-                None => NOT_FOUND,
-            },
-            [] if *key != ID => return Ok(Some(RowTarget::New(None))),
-            [] => NOT_FOUND,
-            _ => ("ambiguous_record", "Several records have this value."),
-        };
-        Ok(self.reject(name, code, message.to_owned()))
+        let resource = self.columns.resource;
+        let found = self.reading.find_one(resource, key, &value);
+        match (self.value_of(found)?, value) {
+            (Some(Some(record)), _) => Ok(Some(Target::Stored(record))),
+            (Some(None), Value::Integer(id)) => {
+                self.reject(Rejection::NotFound { resource, id: RecordId(id) });
+                Ok(None)
+            }
+            (Some(None), _) => Ok(Some(Target::New(None))),
+            (None, _) => Ok(None),
+        }
     }
 
     /// The value of the row in the column that says which record it stands for.
     fn check_key(&mut self, field: &Field, cells: &JsonObject) -> Option<Value> {
         let name = field.name;
         let Some(input) = cells.get(name).filter(|input| !is_empty(input)) else {
-            let message = format!("\"{name}\" is empty; every row needs it.");
-            return self.reject(name, "required", message);
+            self.add_error(name, "required", format!("\"{name}\" is empty; every row needs it."));
+            return None;
         };
-        if *field != ID {
-            // Text is compared as it is, as a filter does.
-            let value = match input {
-                Json::String(text) => Ok(Value::Text(text.clone())),
-                other => field.check(other),
-            };
-            return value.map_or_else(|errors| self.reject_fields(errors), Some);
+        if *field == ID {
+            match input.as_number().and_then(serde_json::Number::as_i64) {
+                Some(id) if (1..=MAX_ID).contains(&id) => return Some(Value::Integer(id)),
+                _ => {}
+            }
+            let message = format!("\"{name}\" must be an integer from 1 to {MAX_ID}.");
+            self.add_error(name, "invalid_int", message);
+            return None;
         }
-        match input.as_number().and_then(serde_json::Number::as_i64) {
-            Some(id) if (1..=MAX_ID).contains(&id) => Some(Value::Integer(id)),
-            _ => {
-                let message = format!("\"{name}\" must be an integer from 1 to {MAX_ID}.");
-                self.reject(name, "invalid_int", message)
+        // Text is compared as it is, as a filter does.
+        if let Json::String(text) = input {
+            return Some(Value::Text(text.clone()));
+        }
+        match field.check(input) {
+            Ok(value) => Some(value),
+            Err(faults) => {
+                self.reject(Rejection::InvalidFields(faults));
+                None
             }
         }
     }
 
-    /// The value of a field, from its own column or from one with a natural key. `None` if the
-    /// value is invalid, or if the row does not have the field and `needs_all` is not set.
+    /// The value of a field, from its own column or from one with a natural key. `None` if the row
+    /// has no value for it, or an invalid one.
     fn check_field(
         &mut self,
         field: &'static Field,
         cells: &JsonObject,
-        needs_all: bool,
+        rules: Rules,
     ) -> Result<Option<Value>, DatabaseError> {
-        if let Some(input) = cells.get(field.name) {
-            // `--update-by` checks a new record as an update, too. Otherwise a file with an empty
-            // status would succeed the first time, when it creates the record, and then fail.
-            let checked = match self.mode {
-                Mode::UpdateBy(_) => field.check_update(input),
-                Mode::Add | Mode::KeepIds => field.check(input),
-            };
-            return match checked {
-                Ok(value) => self.check_reference(field, value),
-                Err(errors) => Ok(self.reject_fields(errors)),
-            };
-        }
-        for column in self.columns.natural_keys.iter().filter(|column| column.field == field) {
+        let columns = self.columns;
+        for column in columns.natural_keys.iter().filter(|column| column.field == field) {
             if let Some(input) = cells.get(&column.name) {
                 return self.find_reference(column, input);
             }
         }
-        if needs_all && field.required {
-            return Ok(self.reject_fields(vec![field.missing()]));
-        }
-        Ok(needs_all.then(|| field.default_value()))
-    }
-
-    /// Checks that the referenced record exists, if the field is a reference.
-    fn check_reference(
-        &mut self,
-        field: &Field,
-        value: Value,
-    ) -> Result<Option<Value>, DatabaseError> {
-        Ok(match self.reading.missing_reference(field, &value)? {
-            Some((target, id)) => {
-                let message = target.missing_message(field, id);
-                self.reject(field.name, missing_code(target), message)
-            }
-            None => Some(value),
-        })
+        let checked = match field.check_sent(cells.get(field.name), rules) {
+            Ok(None) => return Ok(None),
+            Ok(Some(value)) => self.reading.check_reference(field, &value).map(|()| value),
+            Err(faults) => Err(Rejection::InvalidFields(faults).into()),
+        };
+        self.value_of(checked)
     }
 
     /// The id of the record with the natural key `input`.
@@ -233,14 +230,16 @@ impl<'a> RowValidator<'a> {
     ) -> Result<Option<Value>, DatabaseError> {
         let NaturalKey { name, field, target, key } = column;
         let (noun, key_name) = (target.name, key.name);
-        let text = match input {
-            empty if is_empty(empty) && !field.required => return Ok(Some(Value::Null)),
-            empty if is_empty(empty) => {
-                let message = format!("\"{name}\" is empty; name the {noun}.");
-                return Ok(self.reject(name, "required", message));
+        if is_empty(input) {
+            if !field.required {
+                return Ok(Some(Value::Null));
             }
-            Json::String(text) => text,
-            _ => return Ok(self.reject(name, "bad_request", format!("\"{name}\" must be text."))),
+            self.add_error(name, "required", format!("\"{name}\" is empty; name the {noun}."));
+            return Ok(None);
+        }
+        let Json::String(text) = input else {
+            self.add_error(name, "bad_request", format!("\"{name}\" must be text."));
+            return Ok(None);
         };
         let value = Value::Text(text.clone());
         let (code, message) = match self.reading.find_by(target, key, &value)?.as_slice() {
@@ -259,7 +258,8 @@ impl<'a> RowValidator<'a> {
                 ),
             ),
         };
-        Ok(self.reject(name, code, message))
+        self.add_error(name, code, message);
+        Ok(None)
     }
 }
 

@@ -3,11 +3,13 @@
 //! | file | its concern |
 //! |---|---|
 //! | `encoding` | the statements of a resource, records from rows, and as JSON |
+//! | `change` | a change as data, its last checks, the reasons to reject it |
 //! | `write` | insert, update, delete; responses of idempotent requests |
 //! | `list` | pages: the statement, keyset position, JSON |
 //! | `search` | the search text of a record, the search tables, their segments |
 //! | `change_log` | the entry and the version of each change, pages of entries |
 
+mod change;
 mod change_log;
 mod encoding;
 mod list;
@@ -20,13 +22,16 @@ use std::ops::Deref;
 
 use rusqlite::{Connection, OptionalExtension as _};
 
+pub use change::{
+    Change, ChangeError, ChangeKind, Changed, Draft, Precondition, Rejection, Target,
+};
 pub use change_log::{Actor, ChangeContext, ChangesPage, ChangesQuery, KeyLabel, Position, Start};
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use search::fold;
 pub(crate) use search::merge_step;
+pub use write::Answer;
 pub(crate) use write::remove_old_responses;
-pub use write::{Answer, DeleteOutcome};
 
 use super::error::DatabaseError;
 use crate::clock::Timestamp;
@@ -126,21 +131,6 @@ impl<'a> Reading<'a> {
 
     pub fn exists(&self, resource: &Resource, id: RecordId) -> Result<bool, DatabaseError> {
         Ok(self.version(resource, id)?.is_some())
-    }
-
-    /// The record that `field` refers to with `value`, if there is no such record. `None` if it
-    /// exists, or if the field or its value refers to none.
-    pub fn missing_reference(
-        &self,
-        field: &Field,
-        value: &Value,
-    ) -> Result<Option<(&'static Resource, i64)>, DatabaseError> {
-        match (field.references, value) {
-            (Some(target), Value::Integer(id)) if !self.exists(target, RecordId(*id))? => {
-                Ok(Some((target, *id)))
-            }
-            _ => Ok(None),
-        }
     }
 
     /// Calls `take` with each record, in the order of ids. Returns the number of records.

@@ -438,12 +438,15 @@ impl Customers {
                 let id = ids[random.below(ids.len())];
                 let Some([_, notes, _]) = expected.get_mut(&id) else { continue };
                 if random.below(4) == 0 {
-                    writing.delete(&CUSTOMER, RecordId(id), context).unwrap();
+                    let change =
+                        Change::new(&CUSTOMER, ChangeKind::Delete(RecordId(id)), Vec::new());
+                    writing.apply(&change, context).unwrap();
                     expected.remove(&id);
                 } else {
                     *notes = random.words();
-                    let change = [(field, Value::Text(notes.clone()))];
-                    writing.update(&CUSTOMER, RecordId(id), &change, context).unwrap().unwrap();
+                    let values = vec![(field, Value::Text(notes.clone()))];
+                    let change = Change::new(&CUSTOMER, ChangeKind::Update(RecordId(id)), values);
+                    writing.apply(&change, context).unwrap();
                 }
             }
         });

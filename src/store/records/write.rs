@@ -7,27 +7,15 @@ use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension as _, ffi, params};
 use serde_json::{Map, json};
 
+use super::change::{ChangeError, Rejection};
 use super::change_log::{ChangeContext, Entry};
 use super::encoding::{Statements, damaged_text};
 use super::search::search_text;
 use super::{Reading, Record, Writing};
 use crate::clock::Timestamp;
-use crate::model::{ALL, Field, RecordId, Resource, Value};
+use crate::model::{ALL, RecordId, Resource, Value};
 use crate::store::database;
 use crate::store::error::DatabaseError;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeleteOutcome {
-    Deleted,
-    NotFound,
-    /// Other records refer to it.
-    Referenced {
-        /// The database's own message.
-        details: String,
-        /// How many records of which resource refer to it.
-        counts: Vec<(&'static Resource, i64)>,
-    },
-}
 
 impl<'a> Writing<'a> {
     /// [`Writing::flush`] must be called before the transaction commits.
@@ -67,55 +55,65 @@ impl<'a> Writing<'a> {
         self.connection().prepare_cached(sql)?.execute(bound.as_slice())?;
         let id = RecordId(self.connection().last_insert_rowid());
         let record = Record { id, values, created_at: now, updated_at: now, version };
-        let filled = resource.fields.iter().zip(&record.values);
-        let filled = filled.filter(|(_, value)| !value.is_absent());
-        let fields = filled.map(|(field, _)| field.name).collect();
+        let mut fields = Vec::new();
+        for (field, value) in resource.fields.iter().zip(&record.values) {
+            if !value.is_absent() {
+                fields.push(field.name);
+            }
+        }
         let entry = Entry { action: "created", fields, before: None };
         self.log(resource, &record, &entry, context)?;
         self.change_search(resource, id, None, Some(search));
         Ok(record)
     }
 
-    /// Sets the named fields, and `updated_at` if that changes a value. A record that has these
-    /// values already stays as it is. `None` if there is no such record.
-    pub fn update(
+    /// Gives a record these values, and sets `updated_at` if that changes one.
+    pub(super) fn update(
         &self,
         resource: &Resource,
-        id: RecordId,
-        changes: &[(&'static Field, Value)],
+        mut record: Record,
+        values: Vec<Value>,
         context: &ChangeContext,
-    ) -> Result<Option<Record>, DatabaseError> {
-        let Some(mut record) = self.record(resource, id)? else { return Ok(None) };
-        let before = replace_values(resource, &mut record, changes);
-        if before.is_empty() {
-            return Ok(Some(record));
+    ) -> Result<Record, DatabaseError> {
+        let mut fields = Vec::new();
+        let mut before = Map::new();
+        for (field, (stored, value)) in
+            resource.fields.iter().zip(record.values.iter().zip(&values))
+        {
+            if stored != value {
+                fields.push(field.name);
+                before.insert(field.name.to_owned(), json!(stored));
+            }
         }
+        if fields.is_empty() {
+            return Ok(record);
+        }
+        record.values = values;
         record.updated_at = context.at;
         record.version = self.next_version()?;
-        let (old, new) = (self.stored_text(resource, id)?, search_text(resource, &record.values));
-        self.store(resource, &record, &before, &new)?;
-        let fields = before.iter().map(|(field, _)| field.name).collect();
-        let members = before.iter().map(|(field, value)| (field.name.into(), json!(value)));
-        let before = Some(json!(members.collect::<Map<_, _>>()).to_string());
-        self.log(resource, &record, &Entry { action: "updated", fields, before }, context)?;
+        let old = self.stored_text(resource, record.id)?;
+        let new = search_text(resource, &record.values);
+        self.store(resource, &record, &fields, &new)?;
+        let entry = Entry { action: "updated", fields, before: Some(json!(before).to_string()) };
+        self.log(resource, &record, &entry, context)?;
         if old != new {
-            self.change_search(resource, id, Some(old), Some(new));
+            self.change_search(resource, record.id, Some(old), Some(new));
         }
-        Ok(Some(record))
+        Ok(record)
     }
 
-    /// Stores the fields in `before` of a changed record, and what changes with them.
+    /// Stores the named fields of a changed record, and what changes with them.
     fn store(
         &self,
         resource: &Resource,
         record: &Record,
-        before: &[(&'static Field, Value)],
+        fields: &[&str],
         search: &str,
     ) -> rusqlite::Result<()> {
         let mut sql = format!("UPDATE {} SET ", resource.plural);
-        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(before.len() + 4);
+        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(fields.len() + 4);
         for (field, value) in resource.fields.iter().zip(&record.values) {
-            if before.iter().any(|(changed, _)| changed.name == field.name) {
+            if fields.contains(&field.name) {
                 sql.push_str(&format!("{} = ?, ", field.name));
                 bound.push(value);
             }
@@ -125,34 +123,33 @@ impl<'a> Writing<'a> {
         self.connection().prepare_cached(&sql)?.execute(bound.as_slice()).map(drop)
     }
 
-    pub fn delete(
+    /// Deletes a record that no other record refers to.
+    pub(super) fn delete(
         &self,
-        resource: &Resource,
-        id: RecordId,
+        resource: &'static Resource,
+        mut record: Record,
         context: &ChangeContext,
-    ) -> Result<DeleteOutcome, DatabaseError> {
-        let Some(mut record) = self.record(resource, id)? else {
-            return Ok(DeleteOutcome::NotFound);
-        };
+    ) -> Result<(), ChangeError> {
+        let id = record.id;
         let before = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
         let text = self.stored_text(resource, id)?;
         let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
         match self.connection().prepare_cached(&sql)?.execute([id.0]) {
-            Ok(_) => {
-                record.version = self.next_version()?;
-                let entry = Entry { action: "deleted", fields: Vec::new(), before: Some(before) };
-                self.log(resource, &record, &entry, context)?;
-                self.change_search(resource, id, Some(text), None);
-                Ok(DeleteOutcome::Deleted)
-            }
+            Ok(_) => {}
             Err(rusqlite::Error::SqliteFailure(cause, message))
                 if cause.extended_code == ffi::SQLITE_CONSTRAINT_FOREIGNKEY =>
             {
                 let details = message.unwrap_or_else(|| cause.to_string());
-                Ok(DeleteOutcome::Referenced { details, counts: self.dependents(resource, id)? })
+                let counts = self.dependents(resource, id)?;
+                return Err(Rejection::HasDependents { resource, details, counts }.into());
             }
-            Err(error) => Err(error),
+            Err(error) => return Err(error.into()),
         }
+        record.version = self.next_version()?;
+        let entry = Entry { action: "deleted", fields: Vec::new(), before: Some(before) };
+        self.log(resource, &record, &entry, context)?;
+        self.change_search(resource, id, Some(text), None);
+        Ok(())
     }
 
     /// Counts the records that refer to a record, by their resource.
@@ -161,36 +158,24 @@ impl<'a> Writing<'a> {
         target: &Resource,
         RecordId(id): RecordId,
     ) -> rusqlite::Result<Vec<(&'static Resource, i64)>> {
-        let fields = ALL.into_iter().flat_map(|of| of.fields.iter().map(move |field| (of, field)));
-        let count = |(of, field): (&'static Resource, &Field)| {
-            let sql = format!("SELECT count(*) FROM {} WHERE {} = ?", of.plural, field.name);
-            Ok((of, self.connection().query_row(&sql, [id], |row| row.get(0))?))
-        };
-        let counts = fields.filter(|(_, field)| field.references == Some(target)).map(count);
-        counts.filter(|counted| !matches!(counted, Ok((_, 0)))).collect()
+        let mut counts = Vec::new();
+        for resource in ALL {
+            for field in resource.fields.iter().filter(|field| field.references == Some(target)) {
+                let sql =
+                    format!("SELECT count(*) FROM {} WHERE {} = ?", resource.plural, field.name);
+                let count = self.connection().query_row(&sql, [id], |row| row.get(0))?;
+                if count > 0 {
+                    counts.push((resource, count));
+                }
+            }
+        }
+        Ok(counts)
     }
 
     fn stored_text(&self, resource: &Resource, id: RecordId) -> rusqlite::Result<String> {
         let sql = format!("SELECT search FROM {} WHERE id = ?", resource.plural);
         self.connection().prepare_cached(&sql)?.query_row([id.0], |row| row.get(0))
     }
-}
-
-/// Sets the named fields of `record`. Returns the fields whose values differ with their former
-/// values, in the order of the resource.
-fn replace_values(
-    resource: &Resource,
-    record: &mut Record,
-    changes: &[(&'static Field, Value)],
-) -> Vec<(&'static Field, Value)> {
-    let mut before = Vec::new();
-    for (declared, stored) in resource.fields.iter().zip(&mut record.values) {
-        let changed = changes.iter().find(|(field, _)| field.name == declared.name);
-        if let Some((field, value)) = changed.filter(|(_, value)| value != stored) {
-            before.push((*field, std::mem::replace(stored, value.clone())));
-        }
-    }
-    before
 }
 
 /// The answer to a mutation. It is stored under the idempotency key of its request.

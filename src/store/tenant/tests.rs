@@ -16,7 +16,9 @@ use crate::store::archive::check::problems_of_records;
 use crate::store::data_dir::{TENANT, tenants_dir};
 use crate::store::database::{Role, differences};
 use crate::store::error::MutationError;
-use crate::store::records::{Actor, Answer, ChangeContext, KeyLabel, Writing};
+use crate::store::records::{
+    Actor, Answer, Change, ChangeContext, ChangeError, ChangeKind, KeyLabel, Writing,
+};
 
 type Outcome = Result<Result<(), &'static str>, StoreError>;
 
@@ -62,6 +64,12 @@ fn customer(name: &str, notes: &str) -> Vec<Value> {
 
 fn add(writing: &Writing<'_>, name: &str) -> Result<(), MutationError<&'static str>> {
     writing.insert(&CUSTOMER, None, customer(name, ""), &context())?;
+    Ok(())
+}
+
+fn delete(writing: &Writing<'_>, id: i64) -> Result<(), MutationError<&'static str>> {
+    let change = Change::new(&CUSTOMER, ChangeKind::Delete(RecordId(id)), Vec::new());
+    writing.apply(&change, &context()).unwrap();
     Ok(())
 }
 
@@ -284,7 +292,7 @@ fn a_rejection_beside_a_change_that_cannot_be_committed_is_not_reported() {
                                        search, version)
                 VALUES (9, '', 1, '', '', '', 1)";
             writing.connection().execute_batch(statements)?;
-            Ok(writing.delete(&CUSTOMER, RecordId(1), &context()).map(drop)?)
+            delete(writing, 1)
         };
         let rejected = |writing: &Writing<'_>| {
             assert!(!writing.exists(&CUSTOMER, RecordId(1))?);
@@ -322,14 +330,13 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_search_and_the_change_log_too()
         tenant.mutate(CHANGES, panics, done(report));
         let renames = |writing: &Writing<'_>| {
             add(writing, "fifth removed")?;
-            let change = [(&CUSTOMER.fields[0], Value::Text("fifth renamed".to_owned()))];
-            writing.update(&CUSTOMER, RecordId(3), &change, &context())?;
+            let values = vec![(&CUSTOMER.fields[0], Value::Text("fifth renamed".to_owned()))];
+            let change = Change::new(&CUSTOMER, ChangeKind::Update(RecordId(3)), values);
+            writing.apply(&change, &context()).unwrap();
             add(writing, "sixth kept")
         };
         tenant.mutate(CHANGES, renames, done(report));
-        let deletes = |writing: &Writing<'_>| {
-            Ok(writing.delete(&CUSTOMER, RecordId(2), &context()).map(drop)?)
-        };
+        let deletes = |writing: &Writing<'_>| delete(writing, 2);
         tenant.mutate(DELETES, deletes, done(report));
     });
     let done = Ok(Ok(()));
@@ -422,7 +429,8 @@ fn a_deletion_that_the_file_refuses_is_not_told_as_a_reference() {
     let writing = Writing::new(&file);
     add(&writing, "Kept").unwrap();
     file.pragma_update(None, "query_only", true).unwrap();
-    assert!(writing.delete(&CUSTOMER, RecordId(1), &context()).is_err());
+    let delete = Change::new(&CUSTOMER, ChangeKind::Delete(RecordId(1)), Vec::new());
+    assert!(matches!(writing.apply(&delete, &context()), Err(ChangeError::Database(_))));
 }
 
 #[test]

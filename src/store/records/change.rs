@@ -1,0 +1,301 @@
+//! A change of a record as data, and how it is made inside a write transaction.
+//!
+//! Requests, batches and imports change records by the same rules, which stand here once. A change
+//! comes with values that passed the checks of their fields (model/validation.rs). Its last checks
+//! need the transaction, and run in this order: the record is found, its version meets the
+//! precondition, the references lead to records, the custom fields are not too many.
+
+use super::change_log::ChangeContext;
+use super::{Reading, Record, Writing};
+use crate::model::{Field, FieldError, RecordId, Resource, Value, Version};
+use crate::store::error::DatabaseError;
+
+/// A change of one record. Its values are valid on their own.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub resource: &'static Resource,
+    pub kind: ChangeKind,
+    /// The fields that change, or that a new record does not leave at their defaults.
+    pub values: Vec<(&'static Field, Value)>,
+    /// The fields that get the id of another record: the record of the change with this number in
+    /// the same mutation, counted from 0. Their values above are only placeholders.
+    pub results: Vec<(&'static Field, usize)>,
+    pub precondition: Precondition,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ChangeKind {
+    Create,
+    Update(RecordId),
+    /// Updates the record that has the change's value in this field. Without such a record, creates
+    /// one.
+    UpdateBy(&'static Field),
+    Delete(RecordId),
+}
+
+/// The versions that a record may have to be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// Any version, and also no record.
+    None,
+    /// Any version.
+    Exists,
+    /// The version with one of these entity tags.
+    OneOf(Vec<String>),
+    /// The client has sent something else, and gets this message once the record is found (contract
+    /// section 5).
+    Unreadable(&'static str),
+}
+
+/// Why a change is not made. It is a mistake or a conflict of the client, not a failure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rejection {
+    InvalidFields(Vec<FieldError>),
+    NotFound {
+        resource: &'static Resource,
+        id: RecordId,
+    },
+    /// The records `ids` have the same value in `field`. There may be more.
+    AmbiguousRecord {
+        resource: &'static Resource,
+        field: &'static Field,
+        ids: Vec<RecordId>,
+    },
+    UnreadablePrecondition(&'static str),
+    PreconditionFailed {
+        /// The record, if there is one.
+        id: Option<RecordId>,
+        /// Its version, once the rest of the mutation is rolled back.
+        present: Option<Version>,
+    },
+    /// `field` refers to the record `id` of `target`, which does not exist.
+    MissingReference {
+        field: &'static Field,
+        target: &'static Resource,
+        id: i64,
+    },
+    /// Other records refer to the record of `resource` that is to be deleted.
+    HasDependents {
+        resource: &'static Resource,
+        /// The database's own message.
+        details: String,
+        /// How many records of which resource refer to it.
+        counts: Vec<(&'static Resource, i64)>,
+    },
+}
+
+/// Why a change is not made. The caller rolls back.
+#[derive(Debug)]
+pub enum ChangeError {
+    Rejected(Rejection),
+    Database(DatabaseError),
+}
+
+impl From<Rejection> for ChangeError {
+    fn from(rejection: Rejection) -> ChangeError {
+        ChangeError::Rejected(rejection)
+    }
+}
+
+impl From<DatabaseError> for ChangeError {
+    fn from(error: DatabaseError) -> ChangeError {
+        ChangeError::Database(error)
+    }
+}
+
+/// What a change has made of its record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Changed {
+    Created(Record),
+    /// The record may have had these values before, too.
+    Updated(Record),
+    Deleted(RecordId),
+}
+
+impl Changed {
+    pub fn id(&self) -> RecordId {
+        match self {
+            Changed::Created(record) | Changed::Updated(record) => record.id,
+            Changed::Deleted(id) => *id,
+        }
+    }
+}
+
+/// A record as it is to be stored: all its checks have passed.
+#[derive(Debug)]
+pub struct Draft {
+    pub resource: &'static Resource,
+    pub target: Target,
+    /// All values, in the order of the resource.
+    pub values: Vec<Value>,
+}
+
+/// The record that a draft is for.
+#[derive(Debug)]
+pub enum Target {
+    /// A new record, with the next id or with this id.
+    New(Option<RecordId>),
+    Stored(Record),
+}
+
+impl Change {
+    /// A change that refers to no other change and is made to any version.
+    pub fn new(
+        resource: &'static Resource,
+        kind: ChangeKind,
+        values: Vec<(&'static Field, Value)>,
+    ) -> Change {
+        Change { resource, kind, values, results: Vec::new(), precondition: Precondition::None }
+    }
+
+    /// Whether the change only removes.
+    pub fn frees_space(&self) -> bool {
+        matches!(self.kind, ChangeKind::Delete(_))
+    }
+
+    /// Replaces the placeholders by the ids of records that the changes before this one made.
+    fn fill_results(&mut self, earlier: &[Changed]) {
+        for (field, number) in &self.results {
+            let Some(changed) = earlier.get(*number) else { continue };
+            for (known, value) in &mut self.values {
+                if known.name == field.name {
+                    *value = Value::Integer(changed.id().0);
+                }
+            }
+        }
+    }
+}
+
+impl Precondition {
+    /// Checks the version of the found record. A weak tag meets no version (RFC 9110 section
+    /// 13.1.1).
+    fn check(&self, stored: Option<&Record>) -> Result<(), Rejection> {
+        let is_met = match (self, stored) {
+            (Precondition::Unreadable(message), _) => {
+                return Err(Rejection::UnreadablePrecondition(message));
+            }
+            (Precondition::None, _) | (Precondition::Exists, Some(_)) => true,
+            (Precondition::OneOf(tags), Some(record)) => tags.contains(&record.version.etag()),
+            (_, None) => false,
+        };
+        if is_met {
+            return Ok(());
+        }
+        let id = stored.map(|record| record.id);
+        Err(Rejection::PreconditionFailed { id, present: None })
+    }
+}
+
+impl Draft {
+    /// Sets the `changes` in the stored values, or in the defaults of a new record.
+    pub fn new(
+        resource: &'static Resource,
+        target: Target,
+        changes: &[(&'static Field, Value)],
+    ) -> Result<Draft, Rejection> {
+        let mut values: Vec<Value> = match &target {
+            Target::New(_) => resource.fields.iter().map(Field::default_value).collect(),
+            Target::Stored(record) => record.values.clone(),
+        };
+        for (field, change) in changes {
+            let mut slots = resource.fields.iter().zip(&mut values);
+            let Some((_, value)) = slots.find(|(known, _)| known.name == field.name) else {
+                continue;
+            };
+            match field.changed(value, change.clone()) {
+                Ok(changed) => *value = changed,
+                Err(fault) => return Err(Rejection::InvalidFields(vec![fault])),
+            }
+        }
+        Ok(Draft { resource, target, values })
+    }
+}
+
+impl Reading<'_> {
+    /// The one record that has `value` in `field`.
+    pub fn find_one(
+        &self,
+        resource: &'static Resource,
+        field: &'static Field,
+        value: &Value,
+    ) -> Result<Option<Record>, ChangeError> {
+        let ids = self.find_by(resource, field, value)?;
+        match ids.as_slice() {
+            [] => Ok(None),
+            [id] => Ok(self.record(resource, *id)?),
+            _ => Err(Rejection::AmbiguousRecord { resource, field, ids }.into()),
+        }
+    }
+
+    /// Checks that the record exists to which `field` refers with `value`.
+    pub fn check_reference(&self, field: &'static Field, value: &Value) -> Result<(), ChangeError> {
+        if let (Some(target), Value::Integer(id)) = (field.references, value)
+            && !self.exists(target, RecordId(*id))?
+        {
+            return Err(Rejection::MissingReference { field, target, id: *id }.into());
+        }
+        Ok(())
+    }
+}
+
+impl Writing<'_> {
+    /// Makes the changes in their order. The first error ends them, and comes with the number of
+    /// its change.
+    pub fn apply_all(
+        &self,
+        changes: Vec<Change>,
+        context: &ChangeContext,
+    ) -> Result<Vec<Changed>, (usize, ChangeError)> {
+        let mut done = Vec::with_capacity(changes.len());
+        for (number, mut change) in changes.into_iter().enumerate() {
+            change.fill_results(&done);
+            let changed = self.apply(&change, context).map_err(|error| (number, error))?;
+            done.push(changed);
+        }
+        Ok(done)
+    }
+
+    /// Makes the last checks and the change.
+    pub fn apply(&self, change: &Change, context: &ChangeContext) -> Result<Changed, ChangeError> {
+        let resource = change.resource;
+        let stored = match change.kind {
+            ChangeKind::Create => None,
+            ChangeKind::Update(id) | ChangeKind::Delete(id) => {
+                let record = self.record(resource, id)?;
+                Some(record.ok_or(Rejection::NotFound { resource, id })?)
+            }
+            ChangeKind::UpdateBy(key) => {
+                let sent = change.values.iter().find(|(field, _)| field.name == key.name);
+                let value = sent.map_or(&Value::Null, |(_, value)| value);
+                self.find_one(resource, key, value)?
+            }
+        };
+        change.precondition.check(stored.as_ref())?;
+        for (field, value) in &change.values {
+            self.check_reference(field, value)?;
+        }
+        match (stored, change.kind) {
+            (Some(record), ChangeKind::Delete(id)) => {
+                self.delete(resource, record, context)?;
+                Ok(Changed::Deleted(id))
+            }
+            (Some(record), _) => {
+                let draft = Draft::new(resource, Target::Stored(record), &change.values)?;
+                Ok(Changed::Updated(self.save(draft, context)?))
+            }
+            (None, _) => {
+                let draft = Draft::new(resource, Target::New(None), &change.values)?;
+                Ok(Changed::Created(self.save(draft, context)?))
+            }
+        }
+    }
+
+    /// Stores a draft. A stored record that has these values already stays as it is.
+    pub fn save(&self, draft: Draft, context: &ChangeContext) -> Result<Record, DatabaseError> {
+        let Draft { resource, target, values } = draft;
+        match target {
+            Target::New(id) => self.insert(resource, id, values, context),
+            Target::Stored(record) => self.update(resource, record, values, context),
+        }
+    }
+}
