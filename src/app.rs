@@ -1,18 +1,24 @@
-//! The application: it opens the store and dispatches each request to the API, the panel or the
-//! reference.
+//! The application: it opens the store, and answers requests.
+//!
+//! A request takes two steps. [`Application::admit`] runs in the thread that received the request.
+//! While it runs, other requests wait to be received, so it waits for no commit, no tenant's file
+//! and no password hash. It reads at most the registry, which takes some 10 µs, and returns
+//! either the response or a [`Job`]. [`Application::run`] answers the job once it is its turn.
 
 use std::sync::Arc;
 
+use ::http::HeaderMap;
 use serde_json::json;
 
-use crate::api::Api;
 use crate::api::routes::{self, PublicPage, Route};
+use crate::api::{Api, ApiCall};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::files;
-use crate::http::{ApiError, Job, Lane, Method, Request, Responder, Response};
+use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
-use crate::panel::Panel;
+use crate::model::TenantId;
+use crate::panel::{Admission, Panel};
 use crate::readiness::{self, Readiness};
 use crate::reference::{docs, openapi};
 use crate::store::registry::Registry;
@@ -21,17 +27,13 @@ use crate::words;
 
 /// The store, and everything that responds to requests.
 pub struct App {
-    /// Tenants, keys and sessions.
     pub registry: Arc<Registry>,
-    /// The tenants' records.
     pub tenants: Arc<Tenants>,
-    /// The panel.
     pub panel: Panel,
     /// The clock of the panel's sessions and of the probes.
     pub clock: Clock,
-    /// The metrics that every part counts in.
     pub metrics: Arc<Metrics>,
-    api: Arc<Api>,
+    api: Api,
     readiness: Readiness,
 }
 
@@ -59,7 +61,7 @@ impl App {
             .map_err(|error| OpenError::unusable(&data_dir, error))?;
         Ok(Arc::new(App {
             panel: Panel::new(Arc::clone(&registry), config.rate_limit),
-            api: Arc::new(api),
+            api,
             registry,
             tenants,
             clock,
@@ -68,59 +70,139 @@ impl App {
         }))
     }
 
-    /// Answers a request at once, or returns the job that will answer it.
-    pub fn admit(self: &Arc<App>, request: Request, responder: Responder) -> Option<Job> {
-        let Some((_, route, prefix)) = routes::find(&request.path) else {
-            responder.send(routes::not_found(&request.path).into());
-            return None;
-        };
-        match route {
-            Route::Api(operations) => {
-                return self.api.admit(operations, prefix, request, responder);
-            }
-            Route::Page(page, ..) => responder.send(self.page(page, &request)),
-            Route::Panel if Panel::hashes_password(&request) => {
-                let app = Arc::clone(self);
-                return Some(Job {
-                    lane: Lane::Passwords,
-                    request,
-                    responder,
-                    run: Box::new(move |request, responder| app.respond_panel(&request, responder)),
-                    rejection: Panel::overloaded,
-                });
-            }
-            Route::Panel => self.respond_panel(&request, responder),
-        }
-        None
-    }
-
-    fn respond_panel(&self, request: &Request, mut reply: Responder) {
-        let (response, tenant) = self.panel.respond(request);
-        if let Some(tenant) = tenant {
-            reply.caller(&tenant, "");
-        }
-        reply.send(response);
-    }
-
     /// The response of a path that needs no key (contract section 1). Query parameters are ignored.
     fn page(&self, page: PublicPage, request: &Request) -> Response {
-        if !matches!(request.method, Method::GET | Method::HEAD) {
+        if !is_read(&request.method) {
             return ApiError::method_not_allowed("GET, HEAD").into();
         }
         match page {
             PublicPage::OpenApi => openapi::respond(request),
             PublicPage::Docs => docs::respond(request),
             PublicPage::Health => Response::healthy(),
-            PublicPage::Ready => match self.readiness.check(request.received_at.monotonic) {
-                Ok(None) => Response::healthy(),
-                Ok(Some(warning)) => {
-                    Response::json(200, &json!({"status": "ok", "warning": warning}))
-                }
-                Err(failure) => ApiError::not_ready(&failure).into(),
-            },
+            PublicPage::Ready => self.ready(),
             PublicPage::Root => Response::empty(302).header("Location", "/docs"),
         }
     }
+
+    fn ready(&self) -> Response {
+        match self.readiness.check(self.clock.now().monotonic) {
+            Ok(None) => Response::healthy(),
+            Ok(Some(warning)) => Response::json(200, &json!({"status": "ok", "warning": warning})),
+            Err(failure) => ApiError::not_ready(&failure).into(),
+        }
+    }
+}
+
+/// What the edge and the workers ask of [`App`]. The tests of the edge have an application of their
+/// own.
+pub trait Application: Send + Sync {
+    /// The response to a probe, `/healthz` or `/readyz`, from memory. The edge answers probes
+    /// itself, so that they wait for no worker.
+    fn probe(&self, method: &Method, path: &str) -> Option<Response>;
+
+    /// The longest body in bytes that a path takes of a request with these headers.
+    fn max_body(&self, path: &str, headers: &HeaderMap) -> usize;
+
+    /// The first step of every other request. `responder` takes what the log says of its caller.
+    fn admit(&self, request: &Request, responder: &mut Responder) -> FirstStep;
+
+    /// The second step: answers a request that has waited for its turn.
+    fn run(&self, job: Job, request: &Request, responder: Responder);
+}
+
+/// The result of the first step.
+pub enum FirstStep {
+    Respond(Response),
+    /// The request waits in the lane until a worker runs the job.
+    Wait(Lane, Job),
+}
+
+/// A queue of requests that share a limit on running jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// The API requests of a tenant.
+    Tenant(TenantId),
+    /// The panel's requests with a session of the tenant. A form holds its worker until the
+    /// registry has committed, which takes long if the disk is slow.
+    Panel(TenantId),
+    /// The panel's forms that hash a password. Each takes 20 ms and 19 MiB.
+    Passwords,
+}
+
+/// The work that answers a request.
+pub enum Job {
+    Api(Box<ApiCall>),
+    Panel,
+}
+
+impl Job {
+    /// The response if too many requests wait in the lane.
+    pub fn overloaded(&self) -> Response {
+        match self {
+            Job::Api(_) => ApiError::overloaded().into(),
+            Job::Panel => Panel::overloaded(),
+        }
+    }
+}
+
+impl Application for App {
+    fn probe(&self, method: &Method, path: &str) -> Option<Response> {
+        match routes::find(path)? {
+            (_, Route::Page(PublicPage::Health, ..), _) if is_read(method) => {
+                Some(Response::healthy())
+            }
+            (_, Route::Page(PublicPage::Ready, ..), _) if is_read(method) => Some(self.ready()),
+            _ => None,
+        }
+    }
+
+    fn max_body(&self, path: &str, headers: &HeaderMap) -> usize {
+        routes::max_body(path, headers)
+    }
+
+    fn admit(&self, request: &Request, responder: &mut Responder) -> FirstStep {
+        let Some((_, route, prefix)) = routes::find(&request.path) else {
+            return FirstStep::Respond(routes::not_found(&request.path).into());
+        };
+        match route {
+            Route::Page(page, ..) => FirstStep::Respond(self.page(page, request)),
+            Route::Api(operations) => match self.api.admit(operations, prefix, request) {
+                Ok(call) => {
+                    responder.caller(&call.caller.tenant_name, &call.caller.key.prefix);
+                    FirstStep::Wait(
+                        Lane::Tenant(call.caller.key.tenant_id),
+                        Job::Api(Box::new(call)),
+                    )
+                }
+                Err(error) => FirstStep::Respond(error.into()),
+            },
+            Route::Panel => match self.panel.admit(request) {
+                Admission::Respond(response) => FirstStep::Respond(response),
+                Admission::HashPassword => FirstStep::Wait(Lane::Passwords, Job::Panel),
+                Admission::SignedIn(tenant) => {
+                    responder.caller(&tenant.name, "");
+                    FirstStep::Wait(Lane::Panel(tenant.id), Job::Panel)
+                }
+            },
+        }
+    }
+
+    fn run(&self, job: Job, request: &Request, mut responder: Responder) {
+        match job {
+            Job::Api(call) => self.api.respond(*call, request, responder),
+            Job::Panel => {
+                let (response, tenant) = self.panel.respond(request);
+                if let Some(tenant) = tenant {
+                    responder.caller(&tenant, "");
+                }
+                responder.send(response);
+            }
+        }
+    }
+}
+
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 /// Whether the service is ready (contract section 1). Measures the free space, too.

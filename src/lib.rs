@@ -5,7 +5,8 @@
 //! | module | task |
 //! |---|---|
 //! | [`edge`] | reads the request from the client and validates the HTTP message |
-//! | [`http`] | brings the request to a worker |
+//! | [`workers`] | brings the request to a worker when its tenant has its turn |
+//! | [`app`] | decides who answers the request |
 //! | [`api`] | makes the checks of contract section 5 in their order |
 //! | [`model`] | declares the fields of a record |
 //! | [`store`] | keeps records on disk |
@@ -35,7 +36,8 @@ pub mod password;
 pub mod readiness;
 pub mod reference;
 pub mod secret;
-pub mod server;
 pub mod store;
+mod supervisor;
 pub mod transfer;
 pub mod words;
+pub mod workers;

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use crate::http::Request;
 use crate::store::registry::Registry;
 use crate::store::{Deadline, Tenants};
+pub use pipeline::ApiCall;
 use rate_limit::RateLimiter;
 
 /// When a read for the request is to end.

@@ -6,7 +6,7 @@
 //! wrong key would soon get 429 in place of the reason.
 //!
 //! One request passes three threads. [`Api::admit`] runs in the worker that receives the request.
-//! The other checks run in a worker that is free when the tenant's turn comes. A mutation runs in
+//! The other checks, in [`Api::respond`], run in a worker that is free when the tenant's turn comes. A mutation runs in
 //! the tenant's writer thread, which also sends its response. No change here may let a worker wait
 //! for a commit: 16 busy tenants on a slow disk would then occupy all workers.
 
@@ -20,46 +20,45 @@ use super::operations;
 use super::routes::{Action, Operation};
 use super::unknown_members::Handling;
 use super::{Api, changes, errors};
-use crate::http::{ApiError, Job, Lane, Request, Responder, Response};
+use crate::http::{ApiError, Request, Responder, Response};
 use crate::store::registry::Principal;
 use crate::store::{
     Actor, Answer, Change, ChangeContext, ChangeError, Changed, KeyLabel, MutationError,
     MutationSize, Rejection, Tenant, Writing,
 };
 
+/// A request whose key is good.
+pub struct ApiCall {
+    pub caller: Principal,
+    operations: &'static [Operation],
+    /// `/v1` if the path begins with it.
+    prefix: &'static str,
+}
+
 impl Api {
-    /// Looks up the key of a request to a path with these operations, and returns the job that will
-    /// answer the request. Without a good key, the request is answered at once. `prefix` is `/v1`
-    /// if the path begins with it.
+    /// Looks up the key of a request to a path with these operations. `prefix` is `/v1` if the path
+    /// begins with it.
     ///
     /// The key is looked up before the request waits, because it names the tenant in whose lane the
     /// request waits.
     pub fn admit(
-        self: &Arc<Api>,
+        &self,
         operations: &'static [Operation],
         prefix: &'static str,
-        request: Request,
-        mut responder: Responder,
-    ) -> Option<Job> {
-        let caller = match authentication::authenticate(&self.registry, &request) {
-            Ok(caller) => caller,
-            Err(error) => {
-                responder.send(error.into());
-                return None;
-            }
-        };
-        responder.caller(&caller.tenant_name, &caller.key.prefix);
-        let (api, lane) = (Arc::clone(self), Lane::Tenant(caller.key.tenant_id));
-        let run = move |request: Request, responder: Responder| {
-            AuthenticatedRequest { api: &api, caller, request: &request, responder }
-                .respond(operations, prefix);
-        };
-        let rejection = || ApiError::overloaded().into();
-        Some(Job { lane, request, responder, run: Box::new(run), rejection })
+        request: &Request,
+    ) -> Result<ApiCall, ApiError> {
+        let caller = authentication::authenticate(&self.registry, request)?;
+        Ok(ApiCall { caller, operations, prefix })
+    }
+
+    /// Makes the other checks, and answers the request.
+    pub fn respond(&self, call: ApiCall, request: &Request, responder: Responder) {
+        let ApiCall { caller, operations, prefix } = call;
+        AuthenticatedRequest { api: self, caller, request, responder }.respond(operations, prefix);
     }
 }
 
-/// A request whose key is good.
+/// A call with its request and the way back.
 struct AuthenticatedRequest<'a> {
     api: &'a Api,
     caller: Principal,

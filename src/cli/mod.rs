@@ -15,7 +15,6 @@ mod key;
 mod output;
 mod restore;
 mod serve;
-mod supervisor;
 mod tenant;
 
 use std::env;

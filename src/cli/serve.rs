@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sd_notify::NotifyState;
 use serde::Serialize;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -21,18 +20,18 @@ use tracing::Level;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
-use super::supervisor::{notify, notify_ready, notify_reloading, ping};
 use super::{GlobalOptions, tenant_name};
+use crate::allocator;
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Config, MIN_OPEN};
-use crate::edge::Edge;
+use crate::edge::{Edge, Listeners};
 use crate::files::free_space;
 use crate::model::{Scopes, TenantId};
 use crate::password;
-use crate::server::BoundServer;
 use crate::store::registry::NewKey;
 use crate::store::{DataDir, LAST_LINE};
+use crate::supervisor::{notify_ready, notify_reloading, notify_stopping};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -70,14 +69,14 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     // Locked before the address is bound: if both are in use, the message about the directory is
     // more useful.
     let _lock = DataDir::lock_to_serve(&options.data_dir)?;
-    let bound = BoundServer::bind(config.clone())?;
+    let listeners = Listeners::bind(&config)?;
     let app = App::open(&config, Clock::system())?;
     let _ = app.metrics.lost_lines.set(lost_lines);
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     is_starting.store(false, Ordering::SeqCst);
     let mut created = Vec::new();
     let server = create_tenants(&app, &arguments.create_tenants, &mut created)
-        .and_then(|()| start(options, bound, &app, signals, &created))
+        .and_then(|()| start(options, listeners, &config, &app, signals, &created))
         .inspect_err(|_| delete_tenants(&app, &created))?;
     notify_ready(&status(&server));
     warn_of_little_space(&app);
@@ -90,14 +89,18 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
             flush(&flushed);
         }
     })?;
-    let result = server.wait();
+    if let Err(error) = server.wait() {
+        // Every other step of the end may wait for the disk for which the workers wait. So may the
+        // last drop of `app`, which closes the files.
+        std::mem::forget(app);
+        return Err(error.into());
+    }
     drop(stop);
     // The place of a panic is on standard error.
     let _ = flusher.join();
     flush(&app);
     app.tenants.close();
     app.registry.checkpoint(true);
-    result?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -218,12 +221,15 @@ fn delete_tenants(app: &App, created: &[CreatedTenant]) {
 /// Starts the server and prints its addresses and the secrets of the new tenants.
 fn start(
     options: &GlobalOptions,
-    bound: BoundServer,
+    listeners: Listeners,
+    config: &Config,
     app: &Arc<App>,
     signals: Signals,
     created: &[CreatedTenant],
 ) -> anyhow::Result<Edge> {
-    let server = bound.start(Arc::clone(app), ping)?;
+    allocator::return_memory_when_idle();
+    let (clock, metrics) = (app.clock.clone(), Arc::clone(&app.metrics));
+    let server = Edge::start(listeners, config, app.clone(), clock, metrics)?;
     handle_signals(signals, &server)?;
     match print_startup(options, &server, created) {
         Ok(()) => Ok(server),
@@ -242,7 +248,7 @@ fn handle_signals(mut signals: Signals, server: &Edge) -> anyhow::Result<()> {
         for signal in signals.forever() {
             if signal != SIGHUP {
                 tracing::info!("stopping");
-                notify(&[NotifyState::Stopping]);
+                notify_stopping();
                 stopper.cancel();
                 continue;
             }

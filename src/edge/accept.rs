@@ -62,7 +62,7 @@ struct OpenConnection {
 
 impl Acceptor {
     pub(super) fn new(context: Arc<EdgeContext>, stopper: CancellationToken) -> Acceptor {
-        let limit = max_connections(&context.parts.limits);
+        let limit = max_connections(&context.limits);
         let over_limit = Arc::new(Semaphore::new(over_limit_connections(limit)));
         let (tasks, open) = (TaskTracker::new(), Arc::default());
         Acceptor { context, stopper, limit, tasks, open, over_limit }
@@ -112,7 +112,7 @@ impl Acceptor {
         };
         let refusing = (!has_room).then(|| Arc::clone(&self.over_limit).try_acquire_owned());
         let Ok(refusing) = refusing.transpose() else { return };
-        let state = ConnectionState::new(!has_room, &self.context.parts.limits);
+        let state = ConnectionState::new(!has_room, &self.context.limits);
         let open = self.open.add(peer, Arc::clone(&state));
         let context = Arc::clone(&self.context);
         let serving = connection::serve(context, socket, peer, state, self.stopper.clone());

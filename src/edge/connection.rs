@@ -28,12 +28,12 @@ pub(super) async fn serve(
     stopper: CancellationToken,
 ) {
     let stream = ClientStream::new(socket, Arc::clone(&state));
-    let Some(tls) = context.parts.tls.clone() else {
+    let Some(tls) = context.tls.clone() else {
         return serve_http(context, stream, Peer { address, tls: false }, state, stopper).await;
     };
     // A failed handshake is not reported: any client can cause one. Boxed, so that the task of a
     // plain connection stays small.
-    let handshake = timeout(context.parts.limits.head_timeout, tls.acceptor().accept(stream));
+    let handshake = timeout(context.limits.head_timeout, tls.acceptor().accept(stream));
     let handshake = async {
         select! {
             result = handshake => result.ok()?.ok(),

@@ -8,7 +8,6 @@
 //!
 //! | file | responsibility |
 //! |---|---|
-//! | `parts` | the parts with which an edge starts, and its errors |
 //! | `accept` | the listener and the limits on connections |
 //! | `connection` | one client connection: TLS, hyper, deadlines, the lingering close |
 //! | `stream` | its socket, and the state that its deadlines depend on |
@@ -25,13 +24,13 @@ mod clients;
 mod connection;
 mod limits;
 mod metrics_listener;
-mod parts;
 mod response;
 mod service;
 mod stream;
 mod tls;
 mod validate;
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -43,11 +42,35 @@ use tokio_util::sync::CancellationToken;
 use accept::Acceptor;
 pub use limits::CONNECTION_LIMITS;
 use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
-pub use parts::{EdgeError, EdgeParts};
 use service::EdgeContext;
 pub use tls::{Tls, TlsError};
 
-use crate::http::WorkerPool;
+use crate::app::Application;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::supervisor;
+use crate::workers::WorkerPool;
+
+/// Why an edge did not start, or ended without being asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum EdgeError {
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, #[source] io::Error),
+    /// There is no thread or descriptor for it.
+    #[error("cannot start the server: {0}")]
+    Start(#[source] io::Error),
+    #[error("the connection to tiny_http has ended")]
+    TinyHttpFailed,
+    #[error("no worker has received a request for {} seconds", WATCHDOG_TIMEOUT.as_secs())]
+    NoWorkerReceives,
+    /// A bug in the edge.
+    #[error("the edge's thread panicked")]
+    Panicked,
+}
 
 /// A running edge. It has one thread.
 pub struct Edge {
@@ -63,21 +86,30 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Waits until tiny_http responds, and accepts connections.
-    pub fn start(listeners: Listeners, parts: EdgeParts) -> Result<Edge, EdgeError> {
+    /// Starts the workers, waits until one receives, and accepts connections.
+    pub fn start(
+        listeners: Listeners,
+        config: &Config,
+        app: Arc<dyn Application>,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+    ) -> Result<Edge, EdgeError> {
         let address = listeners.clients.local_addr().map_err(EdgeError::Start)?;
         let metrics_address = listeners.metrics.as_ref().map(TcpListener::local_addr).transpose();
         let metrics_address = metrics_address.map_err(EdgeError::Start)?;
-        let (tls, stopper) = (parts.tls.clone(), CancellationToken::new());
+        let (tls, stopper) = (listeners.tls.clone(), CancellationToken::new());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(EdgeError::Start)?;
-        runtime.block_on(probe(&parts.pool))?;
+        let pool = WorkerPool::start(Arc::clone(&app), config.workers, Arc::clone(&metrics));
+        let pool = Arc::new(pool.map_err(EdgeError::Start)?);
+        runtime.block_on(probe(&pool))?;
+        let context = EdgeContext::new(app, pool, config, tls.clone(), clock, metrics);
         let stop = stopper.clone();
         let run = move || {
-            let result = runtime.block_on(run(listeners, parts, stop));
+            let result = runtime.block_on(run(listeners, context, stop));
             // A page of metrics that a disk holds up must not hold up the end.
             runtime.shutdown_background();
             result
@@ -104,55 +136,59 @@ impl Edge {
     }
 }
 
-/// Bound listeners. Clients can connect; they wait in the backlog until [`Edge::start`] is called.
-#[derive(Debug)]
+/// Bound listeners, and the certificate. Clients can connect; they wait in the backlog until
+/// [`Edge::start`] is called.
 pub struct Listeners {
     clients: TcpListener,
     metrics: Option<TcpListener>,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Listeners {
-    /// Binds the address for clients and, if there is one, the address for metrics.
-    pub fn bind(clients: SocketAddr, metrics: Option<SocketAddr>) -> Result<Listeners, EdgeError> {
+    /// Loads the certificate, and binds the addresses.
+    pub fn bind(config: &Config) -> Result<Listeners, EdgeError> {
+        let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
         let bind =
             |address| accept::listen(address).map_err(|error| EdgeError::Listen(address, error));
-        Ok(Listeners { clients: bind(clients)?, metrics: metrics.map(bind).transpose()? })
+        let clients = bind(config.listen)?;
+        Ok(Listeners { clients, metrics: config.metrics_listen.map(bind).transpose()?, tls })
     }
 }
 
 async fn run(
     listeners: Listeners,
-    parts: EdgeParts,
+    context: EdgeContext,
     stopper: CancellationToken,
 ) -> Result<(), EdgeError> {
     let register = |listener| tokio::net::TcpListener::from_std(listener).map_err(EdgeError::Start);
     let listener = register(listeners.clients)?;
     if let Some(listener) = listeners.metrics {
-        let metrics = Arc::clone(&parts.metrics);
+        let metrics = Arc::clone(&context.metrics);
         tokio::spawn(metrics_listener::serve(register(listener)?, metrics));
     }
-    let (pool, on_probe) = (Arc::clone(&parts.pool), parts.on_probe);
-    let acceptor = Acceptor::new(Arc::new(EdgeContext::new(parts)), stopper);
+    let context = Arc::new(context);
+    let acceptor = Acceptor::new(Arc::clone(&context), stopper);
     select! {
         () = acceptor.run(listener) => Ok(()),
-        result = watch(&pool, on_probe) => result,
+        result = watch(&context.pool) => result,
     }
 }
 
-/// Probes the workers again and again. Returns when no request reaches a worker any more.
-async fn watch(pool: &WorkerPool, on_probe: fn()) -> Result<(), EdgeError> {
+/// Probes the workers again and again, and tells the supervisor. Returns when no request reaches a
+/// worker any more.
+async fn watch(pool: &WorkerPool) -> Result<(), EdgeError> {
     loop {
         sleep(WATCHDOG_PERIOD).await;
         probe(pool).await?;
-        on_probe();
+        supervisor::ping();
     }
 }
 
 /// Sends one request through tiny_http to a worker.
 async fn probe(pool: &WorkerPool) -> Result<(), EdgeError> {
-    match timeout(WATCHDOG_TIMEOUT, pool.watchdog()).await {
+    match timeout(WATCHDOG_TIMEOUT, pool.probe()).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err(EdgeError::Unresponsive("its connection has ended")),
-        Err(_) => Err(EdgeError::Unresponsive("no worker received the watchdog's request")),
+        Ok(Err(_)) => Err(EdgeError::TinyHttpFailed),
+        Err(_) => Err(EdgeError::NoWorkerReceives),
     }
 }

@@ -1,8 +1,9 @@
 //! Responses to clients, and the limit on the memory of unread responses.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 use super::limits::RESPONSE_BUDGET;
 use super::stream::ConnectionState;
 use crate::http::Response;
+use crate::http::request::address_of;
 
 /// The value of `Strict-Transport-Security`: a year.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
@@ -27,6 +29,7 @@ pub(super) fn to_hyper(
     close: bool,
     tls: bool,
     unread: &Arc<UnreadResponses>,
+    client: IpAddr,
     connection: &Arc<ConnectionState>,
 ) -> hyper::Response<ResponseBody> {
     let (mut head, body) = response.into_inner().into_parts();
@@ -43,7 +46,7 @@ pub(super) fn to_hyper(
     let bytes = match body {
         _ if is_bare || *method == Method::HEAD => Bytes::new(),
         Cow::Borrowed(fixed) => Bytes::from_static(fixed),
-        Cow::Owned(body) => unread.hold(body, connection, RESPONSE_BUDGET),
+        Cow::Owned(body) => unread.hold(body, address_of(client), connection, RESPONSE_BUDGET),
     };
     let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
     hyper::Response::from_parts(head, ResponseBody { bytes, connection: Arc::clone(connection) })
@@ -81,13 +84,12 @@ impl Drop for ResponseBody {
 /// The responses that clients have not read yet. Together they take at most [`RESPONSE_BUDGET`].
 ///
 /// A worker gives the edge a complete response, and the memory is free again when the client has
-/// read it. If a new response exceeds the budget, the oldest unread response goes, and its
-/// connection closes at once. A client that reads has finished an old response, so the oldest
-/// response most likely belongs to a client that does not read.
+/// read it. If a new response exceeds the budget, the address with the most unread bytes loses its
+/// oldest response, and the connection of that response closes at once.
 ///
-/// Example: 64 clients each ask for a list of 1 MiB and read nothing. The 64 MiB are full. Another
-/// client asks for a list of 1 MiB, and the first of the 64 connections closes. Without the budget,
-/// 10,000 such connections would take 10 GiB within the 10 seconds of the write timeout.
+/// Example: A has 60 unread lists of 1 MiB. B downloads a list of 4 MiB, and asks for another 1
+/// MiB. The 64 MiB are full, and the first of A's connections closes. Without the budget, 10,000
+/// connections such as A's would take 10 GiB within the 10 seconds of the write timeout.
 #[derive(Default)]
 pub(super) struct UnreadResponses(Mutex<Unread>);
 
@@ -95,8 +97,14 @@ pub(super) struct UnreadResponses(Mutex<Unread>);
 struct Unread {
     next_number: u64,
     bytes: usize,
-    /// Size and connection of each response, oldest first.
-    responses: BTreeMap<u64, (usize, Arc<ConnectionState>)>,
+    /// The oldest first.
+    responses: BTreeMap<u64, UnreadResponse>,
+}
+
+struct UnreadResponse {
+    bytes: usize,
+    address: IpAddr,
+    connection: Arc<ConnectionState>,
 }
 
 impl UnreadResponses {
@@ -105,21 +113,42 @@ impl UnreadResponses {
     fn hold(
         self: &Arc<Self>,
         response: Vec<u8>,
+        address: IpAddr,
         connection: &Arc<ConnectionState>,
         limit: usize,
     ) -> Bytes {
         let mut unread = self.0.lock();
-        let number = unread.next_number;
+        let (number, bytes) = (unread.next_number, response.len());
         unread.next_number += 1;
-        unread.bytes += response.capacity();
-        unread.responses.insert(number, (response.capacity(), Arc::clone(connection)));
+        unread.bytes += bytes;
+        let connection = Arc::clone(connection);
+        unread.responses.insert(number, UnreadResponse { bytes, address, connection });
         while unread.bytes > limit && unread.responses.len() > 1 {
-            let Some((_, (bytes, oldest))) = unread.responses.pop_first() else { break };
-            unread.bytes -= bytes;
-            oldest.abort();
+            unread.abort_one();
         }
         drop(unread);
         Bytes::from_owner(HeldResponse { response, number, unread: Arc::clone(self) })
+    }
+}
+
+impl Unread {
+    /// Aborts the oldest response of the address with the most unread bytes.
+    fn abort_one(&mut self) {
+        let mut by_address = HashMap::new();
+        for response in self.responses.values() {
+            *by_address.entry(response.address).or_insert(0) += response.bytes;
+        }
+        let most = by_address.into_iter().max_by_key(|(_, bytes)| *bytes);
+        let Some((address, _)) = most else { return };
+        let oldest = self.responses.iter().find(|(_, response)| response.address == address);
+        let Some(number) = oldest.map(|(number, _)| *number) else { return };
+        if let Some(response) = self.forget(number) {
+            response.connection.abort();
+        }
+    }
+
+    fn forget(&mut self, number: u64) -> Option<UnreadResponse> {
+        self.responses.remove(&number).inspect(|response| self.bytes -= response.bytes)
     }
 }
 
@@ -138,10 +167,7 @@ impl AsRef<[u8]> for HeldResponse {
 
 impl Drop for HeldResponse {
     fn drop(&mut self) {
-        let mut unread = self.unread.0.lock();
-        if let Some((bytes, _)) = unread.responses.remove(&self.number) {
-            unread.bytes -= bytes;
-        }
+        self.unread.0.lock().forget(self.number);
     }
 }
 
@@ -158,16 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_response_is_aborted() {
+    fn the_address_with_the_most_unread_bytes_loses_its_oldest_response() {
         let unread = Arc::new(UnreadResponses::default());
+        // The first download and the last one are of modest clients.
+        let addresses: Vec<IpAddr> = [1, 2, 2, 2, 3].map(|last| [192, 0, 2, last].into()).into();
         let connections: Vec<_> =
-            (0..3).map(|_| ConnectionState::new(false, &CONNECTION_LIMITS)).collect();
-        let held: Vec<Bytes> =
-            connections.iter().map(|c| unread.hold(vec![0; 100], c, 250)).collect();
-        assert_eq!(
-            connections.iter().map(|c| is_aborted(c)).collect::<Vec<_>>(),
-            [true, false, false]
-        );
+            addresses.iter().map(|_| ConnectionState::new(false, &CONNECTION_LIMITS)).collect();
+        let held: Vec<Bytes> = addresses
+            .iter()
+            .zip(&connections)
+            .map(|(address, connection)| unread.hold(vec![0; 100], *address, connection, 300))
+            .collect();
+        let aborted: Vec<bool> = connections.iter().map(|each| is_aborted(each)).collect();
+        assert_eq!(aborted, [false, true, true, false, false]);
         drop(held);
         assert_eq!(unread.0.lock().bytes, 0);
     }

@@ -9,28 +9,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
-use hyper::{Method, Response, StatusCode};
+use hyper::{Response, StatusCode};
 use tokio::time::timeout;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 use super::clients::{self, Budget, Client, Reservation, TrustedNetworks};
-use super::limits::{ADDRESS_BODY_BUDGET, ADDRESS_REQUESTS, BODY_BUDGET};
-use super::parts::EdgeParts;
+use super::limits::{ADDRESS_BODY_BUDGET, ADDRESS_REQUESTS, BODY_BUDGET, CONNECTION_LIMITS};
 use super::response::{self, ResponseBody, UnreadResponses};
 use super::stream::ConnectionState;
+use super::tls::Tls;
 use super::validate;
+use crate::app::Application;
+use crate::clock::Clock;
+use crate::config::{Config, ConnectionLimits};
 use crate::http::request::MAX_BODY;
 use crate::http::responder::encode_unprintable;
 use crate::http::{ApiError, Body, Request, Responder};
-
-/// The path of the health check.
-const HEALTH_PATH: &str = "/healthz";
+use crate::metrics::Metrics;
+use crate::workers::WorkerPool;
 
 /// The state that all connections share.
 pub(super) struct EdgeContext {
-    pub(super) parts: EdgeParts,
+    app: Arc<dyn Application>,
+    pub(super) pool: Arc<WorkerPool>,
+    pub(super) limits: ConnectionLimits,
+    pub(super) tls: Option<Arc<Tls>>,
     pub(super) trusted: TrustedNetworks,
+    clock: Clock,
+    pub(super) metrics: Arc<Metrics>,
     requests: Arc<Budget>,
     bodies: Arc<Budget>,
     unread: Arc<UnreadResponses>,
@@ -43,13 +50,35 @@ pub(super) struct Peer {
     pub(super) tls: bool,
 }
 
+/// A response of the edge itself, without a worker.
+struct OwnResponse {
+    response: crate::http::Response,
+    /// Nothing that followed the request on its connection is read.
+    closes: bool,
+}
+
+impl From<ApiError> for OwnResponse {
+    fn from(error: ApiError) -> OwnResponse {
+        OwnResponse { response: error.into(), closes: true }
+    }
+}
+
 impl EdgeContext {
-    pub(super) fn new(parts: EdgeParts) -> EdgeContext {
-        let trusted = TrustedNetworks::new(parts.proxies.clone());
-        // The worker pool's queue limits the requests of all addresses together.
+    pub(super) fn new(
+        app: Arc<dyn Application>,
+        pool: Arc<WorkerPool>,
+        config: &Config,
+        tls: Option<Arc<Tls>>,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+    ) -> EdgeContext {
+        let limits = config.connections.clone().unwrap_or(CONNECTION_LIMITS);
+        let trusted = TrustedNetworks::new(config.trusted_proxies.clone());
+        // The lanes limit the requests of all addresses together.
         let requests = Budget::new(usize::MAX, ADDRESS_REQUESTS, trusted.clone());
         let bodies = Budget::new(BODY_BUDGET, ADDRESS_BODY_BUDGET, trusted.clone());
-        EdgeContext { parts, trusted, requests, bodies, unread: Arc::default() }
+        let unread = Arc::default();
+        EdgeContext { app, pool, limits, tls, trusted, clock, metrics, requests, bodies, unread }
     }
 
     /// Returns the response to one request: a worker's, or the edge's own.
@@ -61,55 +90,56 @@ impl EdgeContext {
     ) -> Response<ResponseBody> {
         let (mut head, body) = request.into_parts();
         let client = clients::identify(peer.address, peer.tls, &head.headers, &self.trusted);
-        let has_body = !body.is_end_stream();
         let mut place = self.requests.reservation(client.address);
         let mut memory = self.bodies.reservation(client.address);
         let is_over = connection.over_limit || !place.grow(1);
         let received = self.receive(&mut head, body, is_over, &mut memory).await;
         // A connection whose request has not been read completely cannot be used again.
-        let close = match &received {
-            Ok(body) => *body == Body::TooLarge,
-            Err(response) => has_body || connection.over_limit || response.status() != 200,
-        };
-        let (body, own) = match received {
-            Ok(body) => (body, None),
-            Err(response) => (Body::Whole(Vec::new()), Some(response)),
+        let (body, own, close) = match received {
+            Ok(body) => {
+                let is_unread = body == Body::TooLarge;
+                (body, None, is_unread)
+            }
+            Err(OwnResponse { response, closes }) => {
+                (Body::Whole(Vec::new()), Some(response), closes || connection.over_limit)
+            }
         };
         let method = head.method.clone();
         let request = self.request(head, body, client);
-        let (clock, metrics) = (self.parts.clock.clone(), Arc::clone(&self.parts.metrics));
+        let (clock, metrics) = (self.clock.clone(), Arc::clone(&self.metrics));
         let (responder, receiver) = Responder::new(&request, clock, metrics);
         // hyper drops this future when the client goes.
         let _abandoned = SetOnDrop(Arc::clone(&request.is_abandoned));
         match own {
             Some(response) => responder.send(response),
-            None => self.parts.pool.submit(request, responder),
+            None => self.pool.submit(request, responder),
         }
         // A responder sends a response in any case.
         let response = receiver.await.unwrap_or_else(|_| ApiError::internal().into());
-        response::to_hyper(response, &method, close, peer.tls, &self.unread, &connection)
+        let unread = &self.unread;
+        response::to_hyper(response, &method, close, peer.tls, unread, client.address, &connection)
     }
 
     /// Validates a head and reads its body, which `memory` pays for. An `Err` is the edge's own
-    /// response, without a worker: an error, or the success of a health check. If `is_over`, every
-    /// other request is refused. A health check never waits for a worker (contract section 6).
+    /// response. A probe never waits for a worker (contract section 6). If `is_over`, every other
+    /// request is refused.
     async fn receive(
         &self,
         head: &mut Parts,
         body: Incoming,
         is_over: bool,
         memory: &mut Reservation,
-    ) -> Result<Body, crate::http::Response> {
+    ) -> Result<Body, OwnResponse> {
         validate::check(head)?;
-        if head.uri.path() == HEALTH_PATH && [Method::GET, Method::HEAD].contains(&head.method) {
-            return Err(crate::http::Response::healthy());
+        if let Some(response) = self.app.probe(&head.method, head.uri.path()) {
+            return Err(OwnResponse { response, closes: !body.is_end_stream() });
         }
         if is_over {
             return Err(ApiError::overloaded().into());
         }
         validate::normalize(&mut head.headers, &head.uri);
-        let max = (self.parts.max_body)(head.uri.path(), &head.headers);
-        let reading = timeout(self.parts.limits.body_timeout, read_body(body, max, memory));
+        let max = self.app.max_body(head.uri.path(), &head.headers);
+        let reading = timeout(self.limits.body_timeout, read_body(body, max, memory));
         Ok(reading.await.unwrap_or_else(|_| Err(slow_body()))?)
     }
 
@@ -124,7 +154,7 @@ impl EdgeContext {
             body,
             client: client.address,
             secure: client.secure,
-            received_at: self.parts.clock.now(),
+            received_at: self.clock.now(),
             is_abandoned: Arc::default(),
         }
     }

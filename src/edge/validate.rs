@@ -12,6 +12,7 @@ use hyper::{Method, StatusCode, Version};
 
 use super::limits::MAX_TARGET;
 use crate::http::ApiError;
+use crate::http::request::MAX_METHOD;
 use crate::http::responder::encode_unprintable;
 
 /// Rejects heads that are ambiguous or not supported.
@@ -25,6 +26,11 @@ pub(super) fn check(head: &Parts) -> Result<(), ApiError> {
             head.method != Method::CONNECT,
             StatusCode::NOT_IMPLEMENTED,
             "The method CONNECT is not implemented. Use a method that the endpoint has.",
+        ),
+        (
+            head.method.as_str().len() <= MAX_METHOD,
+            StatusCode::NOT_IMPLEMENTED,
+            "The method is longer than 32 bytes. Use a method that the endpoint has.",
         ),
         (
             is_path_or_http_address(head),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::Utf8Error;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
@@ -26,6 +26,9 @@ pub const MAX_BODY: usize = 64 * 1024;
 /// The longest body of a batch in bytes (contract section 15). No path takes a longer one.
 pub const MAX_BATCH_BODY: usize = 1024 * 1024;
 
+/// The longest method in bytes. The log has no more of a method.
+pub const MAX_METHOD: usize = 32;
+
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: Method,
@@ -45,7 +48,7 @@ pub struct Request {
     pub secure: bool,
     /// When the complete request was received.
     pub received_at: Moment,
-    /// Set when the client has its response or has gone.
+    /// A read ends early if another thread sets it.
     pub is_abandoned: Arc<AtomicBool>,
 }
 
@@ -64,6 +67,11 @@ impl Request {
             received_at,
             is_abandoned: Arc::default(),
         }
+    }
+
+    /// Whether the client has its response, or has disconnected.
+    pub fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
     }
 
     /// All values of the header `name` (in lower case), in the order sent.

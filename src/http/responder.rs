@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::clock::{Clock, Moment};
 use crate::http::error::ApiError;
-use crate::http::request::Request;
+use crate::http::request::{MAX_METHOD, Request};
 use crate::http::response::Response;
 use crate::metrics::Metrics;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
@@ -82,11 +82,6 @@ impl Responder {
         self.headers.extend(headers);
     }
 
-    /// Whether the client still waits for the response.
-    pub fn is_wanted(&self) -> bool {
-        self.sender.as_ref().is_some_and(|sender| !sender.is_closed())
-    }
-
     /// Sends the response and writes the access log entry.
     pub fn send(mut self, response: Response) {
         self.finish(response);
@@ -114,9 +109,10 @@ impl Responder {
     /// Writes the entry at level INFO, with the target `request`. `duration` is from the complete
     /// request to its response.
     fn log(&self, status: u16, duration: Duration) {
+        let method = self.method.as_str();
         tracing::info!(
             target: "request",
-            method = self.method.as_str(),
+            method = method.get(..MAX_METHOD).unwrap_or(method),
             path = %without_key(&self.path),
             status,
             // Whole microseconds: 0.076 in place of 0.07592600000000001.
@@ -131,7 +127,7 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        if self.is_wanted() {
+        if self.sender.as_ref().is_some_and(|sender| !sender.is_closed()) {
             let (request_id, path) = (self.request_id, without_key(&self.path));
             tracing::error!(%request_id, %path, "a request was dropped without a response");
         }

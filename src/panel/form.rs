@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 
 use jiff::Span;
 
-use super::notice::{Notice, TOO_LARGE};
+use super::notice::{METHOD_NOT_ALLOWED, Notice, TOO_LARGE};
 use crate::clock::{Moment, Timestamp};
 use crate::http::request::{decode_form, form_pairs};
-use crate::http::{Body, Request};
+use crate::http::{Body, Method, Request};
 use crate::model::KeyId;
 use crate::model::validation::{is_date, is_positive_integer};
 
@@ -24,13 +24,24 @@ pub(super) fn shown(field: &str) -> String {
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
+    /// The form in the body of a POST, or the query of a GET.
+    pub(super) fn of(request: &Request) -> Result<Form, Notice> {
+        match request.method {
+            Method::GET | Method::HEAD => {
+                Ok(Form::parse(request.query.as_deref().unwrap_or_default()))
+            }
+            Method::POST => Form::from_body(request),
+            _ => Err(METHOD_NOT_ALLOWED),
+        }
+    }
+
     /// The form in the body of a POST. A body that is not a form becomes an empty form, which has
     /// no token and changes nothing.
     ///
     /// # Errors
     ///
     /// [`TOO_LARGE`] if the body exceeds [`MAX_BODY`].
-    pub(super) fn from_body(request: &Request) -> Result<Form, Notice> {
+    fn from_body(request: &Request) -> Result<Form, Notice> {
         let body = match &request.body {
             Body::Whole(body) if body.len() <= MAX_BODY => body,
             Body::Whole(_) | Body::TooLarge => return Err(TOO_LARGE),
@@ -43,10 +54,6 @@ impl Form {
             return Ok(Form::default());
         }
         Ok(std::str::from_utf8(body).map(Form::parse).unwrap_or_default())
-    }
-
-    pub(super) fn from_query(request: &Request) -> Form {
-        Form::parse(request.query.as_deref().unwrap_or_default())
     }
 
     /// Skips fields that are not UTF-8.

@@ -24,9 +24,9 @@ use crate::html;
 use crate::http::responder::encode_unprintable;
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
-use crate::store::registry::{Action, Registry};
+use crate::store::registry::{Action, Registry, TenantRow};
 use form::Form;
-use notice::{METHOD_NOT_ALLOWED, Notice, OVERLOADED, SESSION_ENDED};
+use notice::{Notice, OVERLOADED, SESSION_ENDED};
 use page::{Content, Page, SCRIPT, STYLE};
 use passwords::Passwords;
 use pending_keys::PendingKeys;
@@ -37,6 +37,16 @@ use signed_in::{SignedInRequest, notice_of};
 const METHODS: &str = "GET, HEAD, POST";
 
 static POLICY: LazyLock<String> = LazyLock::new(|| html::policy(STYLE, SCRIPT));
+
+/// How a request to the panel goes on.
+pub enum Admission {
+    Respond(Response),
+    /// The form hashes a password. No other form waits for it: a flood of sign-ins must not keep an
+    /// admin from revoking a key.
+    HashPassword,
+    /// The request of an admin of this tenant reads or changes the registry.
+    SignedIn(TenantRow),
+}
 
 /// The panel and its state in memory, which is bounded and lost by a restart.
 pub struct Panel {
@@ -55,16 +65,31 @@ impl Panel {
         Panel { registry, rate_limit, passwords, pending_keys }
     }
 
-    /// The response if more sign-ins wait than the processor can hash (contract section 9).
+    /// The response if too many requests wait (contract section 9).
     pub fn overloaded() -> Response {
         html::protect(failure_page(OVERLOADED), &POLICY)
     }
 
-    /// Whether the request is a form that hashes a password. Such forms run one at a time. No other
-    /// form waits for them: a flood of sign-ins must not keep an admin from revoking a key.
-    pub fn hashes_password(request: &Request) -> bool {
-        let hashes = |form: Form| ["sign-in", "password"].contains(&form.get("action"));
-        request.method == Method::POST && Form::from_body(request).is_ok_and(hashes)
+    /// The first step of a request. It reads the session, and changes nothing.
+    pub fn admit(&self, request: &Request) -> Admission {
+        let admission = self.find_admission(request);
+        let failed = |notice| Admission::Respond(failure_page(notice));
+        match admission.unwrap_or_else(failed) {
+            Admission::Respond(page) => Admission::Respond(html::protect(page, &POLICY)),
+            waits => waits,
+        }
+    }
+
+    fn find_admission(&self, request: &Request) -> Result<Admission, Notice> {
+        let form = Form::of(request)?;
+        if is_form(request, &form, "sign-in") {
+            return Ok(Admission::HashPassword);
+        }
+        Ok(match Session::find(self, request)? {
+            None => Admission::Respond(signed_out(request, &form)?),
+            Some(_) if is_form(request, &form, "password") => Admission::HashPassword,
+            Some(session) => Admission::SignedIn(session.tenant),
+        })
     }
 
     /// Returns a page or a redirect for a request on the panel's path, whatever its method, and the
@@ -75,29 +100,37 @@ impl Panel {
         (html::protect(outcome.unwrap_or_else(failure_page), &POLICY), tenant)
     }
 
-    /// A form passes these checks, in this order: its size, the session, its token, its fields.
+    /// A form passes these checks, in this order: its size, the session, its token, its fields. The
+    /// session may have ended while the request waited.
     fn handle(&self, request: &Request, tenant: &mut Option<String>) -> Result<Response, Notice> {
-        let (is_form, form) = match request.method {
-            Method::GET | Method::HEAD => (false, Form::from_query(request)),
-            Method::POST => (true, Form::from_body(request)?),
-            _ => return Err(METHOD_NOT_ALLOWED),
-        };
-        if is_form && form.get("action") == "sign-in" {
+        let form = Form::of(request)?;
+        if is_form(request, &form, "sign-in") {
             return sign_in::sign_in(self, request, &form, tenant);
         }
         let Some(session) = &Session::find(self, request)? else {
-            let notice = if is_form { SESSION_ENDED } else { notice_of(&form) };
-            return sign_in::page(request, notice, "");
+            return signed_out(request, &form);
         };
         *tenant = Some(session.tenant.name.clone());
         let signed_in = SignedInRequest { panel: self, request, session };
-        if is_form { signed_in.post(&form) } else { signed_in.get(&form) }
+        if request.method == Method::POST { signed_in.post(&form) } else { signed_in.get(&form) }
     }
 
     /// Removes new keys that nobody fetched in time. The server calls it once a minute.
     pub fn forget_unfetched_keys(&self, now: Moment) {
         self.pending_keys.purge(now.monotonic);
     }
+}
+
+/// Whether the request sends the form with this action.
+fn is_form(request: &Request, form: &Form, action: &str) -> bool {
+    request.method == Method::POST && form.get("action") == action
+}
+
+/// The page of a request without a session.
+fn signed_out(request: &Request, form: &Form) -> Result<Response, Notice> {
+    let is_form = request.method == Method::POST;
+    let notice = if is_form { SESSION_ENDED } else { notice_of(form) };
+    sign_in::page(request, notice, "")
 }
 
 /// The page of an error that no other page shows.

@@ -36,7 +36,7 @@ pub(super) const TOO_MANY_ATTEMPTS: Notice =
     Notice::new(429, "Too many wrong passwords. Please wait a minute, then try again.");
 pub(super) const OVERLOADED: Notice = Notice::new(
     503,
-    "Too many people are signing in at the moment. Please try again in a few seconds.",
+    "Too many requests are waiting at the moment. Nothing was changed. Please try again in a few seconds.",
 );
 
 impl Notice {

@@ -1,4 +1,4 @@
-//! A service with a handler that returns what it received.
+//! A service with an application that returns what it received.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,11 +6,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use http::HeaderMap;
 use serde_json::{Value, json};
+use tenantdesk::app::{Application, FirstStep, Job, Lane};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::edge::Edge;
-use tenantdesk::http::{ApiError, Body, ErrorCode, Job, Lane, Request, Responder, Response};
+use tenantdesk::http::request::MAX_BODY;
+use tenantdesk::http::{ApiError, Body, ErrorCode, Method, Request, Responder, Response};
 use tenantdesk::model::TenantId;
 
 use crate::support::in_process::serve;
@@ -22,14 +25,56 @@ use crate::support::until;
 pub(crate) struct EdgeServer {
     service: Option<Edge>,
     pub address: SocketAddr,
-    forwarded: Arc<AtomicUsize>,
-    seen: Arc<Mutex<Vec<Request>>>,
-    held: Arc<Held>,
+    echo: Arc<Echo>,
+}
+
+/// It takes a body on every path.
+#[derive(Default)]
+struct Echo {
+    forwarded: AtomicUsize,
+    seen: Mutex<Vec<Request>>,
+    held: Held,
+}
+
+impl Application for Echo {
+    fn probe(&self, _: &Method, path: &str) -> Option<Response> {
+        (path == "/healthz").then(Response::healthy)
+    }
+
+    fn max_body(&self, _: &str, _: &HeaderMap) -> usize {
+        MAX_BODY
+    }
+
+    fn admit(&self, request: &Request, _: &mut Responder) -> FirstStep {
+        self.forwarded.fetch_add(1, Ordering::SeqCst);
+        if request.path == "/stuck" {
+            thread::sleep(Duration::from_mins(1));
+        }
+        FirstStep::Wait(lane(request), Job::Panel)
+    }
+
+    fn run(&self, _: Job, request: &Request, reply: Responder) {
+        self.seen.lock().unwrap().push(request.clone());
+        match request.path.as_str() {
+            "/held" => self.held.keep(reply),
+            "/occupied" | "/2/occupied" => {
+                self.held.occupy();
+                reply.send(Response::json(200, &json!({})));
+            }
+            _ => respond(request, reply),
+        }
+    }
 }
 
 /// The requests of `/held` that wait for a response; `None` after their release. The workers that
 /// wait for it.
-pub(crate) struct Held(Mutex<Option<Vec<Responder>>>, Condvar);
+struct Held(Mutex<Option<Vec<Responder>>>, Condvar);
+
+impl Default for Held {
+    fn default() -> Held {
+        Held(Mutex::new(Some(Vec::new())), Condvar::new())
+    }
+}
 
 impl Held {
     fn keep(&self, reply: Responder) {
@@ -58,71 +103,39 @@ impl EdgeServer {
 
     /// With changed options.
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> EdgeServer {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let record = Arc::clone(&seen);
-        let held = Arc::new(Held(Mutex::new(Some(Vec::new())), Condvar::new()));
-        let holding = Arc::clone(&held);
         let mut config =
             Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
         change(&mut config);
-        let run = move |request: Request, reply: Responder| {
-            record.lock().unwrap().push(request.clone());
-            match request.path.as_str() {
-                "/held" => holding.keep(reply),
-                "/occupied" | "/2/occupied" => {
-                    holding.occupy();
-                    reply.send(Response::json(200, &json!({})));
-                }
-                _ => respond(&request, reply),
-            }
-        };
-        let run = Arc::new(run);
-        let forwarded = Arc::<AtomicUsize>::default();
-        let count = Arc::clone(&forwarded);
-        let handler = move |request: Request, responder: Responder| {
-            count.fetch_add(1, Ordering::SeqCst);
-            if request.path == "/stuck" {
-                thread::sleep(Duration::from_mins(1));
-            }
-            let run = Arc::clone(&run);
-            let run = Box::new(move |request, responder| run(request, responder));
-            let rejection = || ApiError::overloaded().into();
-            Some(Job { lane: lane(&request), request, responder, run, rejection })
-        };
-        let service = serve(Arc::new(handler), config, Clock::system()).unwrap();
-        EdgeServer { address: service.address, service: Some(service), forwarded, seen, held }
+        let echo = Arc::new(Echo::default());
+        let service = serve(echo.clone(), &config, Clock::system()).unwrap();
+        EdgeServer { address: service.address, service: Some(service), echo }
     }
 
     /// Waits until the edge has forwarded `count` requests. They run, or they wait for their turn.
     pub(crate) fn has_forwarded(&self, count: usize) {
-        let forwarded = || self.forwarded.load(Ordering::SeqCst);
+        let forwarded = || self.echo.forwarded.load(Ordering::SeqCst);
         until(&format!("{count} are forwarded"), || (forwarded() >= count).then_some(()));
     }
 
     /// The path of every request that a worker ran, in order.
     pub(crate) fn paths(&self) -> Vec<String> {
-        self.seen.lock().unwrap().iter().map(|request| request.path.clone()).collect()
+        self.echo.seen.lock().unwrap().iter().map(|request| request.path.clone()).collect()
     }
 
     /// Whether the client of each of these requests has disconnected or has its response.
     pub(crate) fn abandoned(&self) -> Vec<bool> {
-        self.seen
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|request| request.is_abandoned.load(Ordering::Relaxed))
-            .collect()
+        self.echo.seen.lock().unwrap().iter().map(Request::is_abandoned).collect()
     }
 
     /// Waits until `count` requests of `/held` are with the handler.
     pub(crate) fn holds(&self, count: usize) {
-        let held = || self.held.0.lock().unwrap().as_ref().map_or(0, Vec::len);
+        let held = || self.echo.held.0.lock().unwrap().as_ref().map_or(0, Vec::len);
         until(&format!("{count} are held"), || (held() == count).then_some(()));
     }
 
     /// Answers the requests that are held, and all later ones at once.
     pub(crate) fn release(&self) {
-        self.held.release();
+        self.echo.held.release();
     }
 
     pub(crate) fn connect(&self) -> Client {
@@ -144,7 +157,7 @@ impl EdgeServer {
 
 impl Drop for EdgeServer {
     fn drop(&mut self) {
-        self.held.release();
+        self.echo.held.release();
         if let Some(service) = self.service.take() {
             let _ = service.stop();
         }

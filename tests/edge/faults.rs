@@ -1,24 +1,26 @@
 //! Faults inside the service: panics, a tiny_http that fails; and an orderly stop.
 
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
-use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use socket2::{SockAddr, SockRef, Socket};
-use tenantdesk::app::App;
+use http::HeaderMap;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use socket2::SockRef;
+use tenantdesk::app::{App, Application, FirstStep, Job, Lane};
 use tenantdesk::clock::Clock;
-use tenantdesk::http::{ApiError, Handler, Method};
+use tenantdesk::http::{ApiError, Method, Request, Responder, Response};
 use tenantdesk::model::{CUSTOMER, Field, KeyId, TenantId, Value};
 use tenantdesk::store::{
-    Actor, ChangeContext, DatabaseError, Deadline, KeyLabel, MutationError, MutationSize,
+    Actor, ChangeContext, DatabaseError, Deadline, KeyLabel, MutationError, MutationSize, Reading,
     StoreError, Writing,
 };
 use uuid::Uuid;
 
 use crate::edge_server::EdgeServer;
+use crate::fixture::Fixture;
 use crate::support::raw::get;
-use crate::support::{ALL, InProcess, until, uuid};
+use crate::support::syncs::Syncs;
+use crate::support::{ALL, InProcess, Setup, until, uuid};
 
 #[test]
 fn a_panic_is_a_500_and_the_workers_live_on() {
@@ -65,27 +67,45 @@ fn insert_and_panic(writing: &Writing<'_>) -> Result<(), MutationError<()>> {
     panic!("in the middle of a mutation");
 }
 
-/// The pipeline, except that a DELETE of `/panic` writes and panics, and a GET of it reads and
+/// The application, except that a DELETE of `/panic` writes and panics, and a GET of it reads and
 /// panics.
-fn pipeline_that_panics(app: Arc<App>) -> Handler {
-    Arc::new(move |request, responder| match (request.path.as_str(), &request.method) {
-        ("/panic", &Method::DELETE) => {
-            let done = |outcome: Result<_, StoreError>| {
-                responder.send(ApiError::from(outcome.unwrap_err()).into())
-            };
-            let size = MutationSize { operations: 1, frees_space: false };
-            app.tenants.open(TenantId(1)).unwrap().mutate(size, insert_and_panic, done);
-            None
+struct Panicking(Arc<App>);
+
+impl Application for Panicking {
+    fn probe(&self, method: &Method, path: &str) -> Option<Response> {
+        self.0.probe(method, path)
+    }
+
+    fn max_body(&self, path: &str, headers: &HeaderMap) -> usize {
+        self.0.max_body(path, headers)
+    }
+
+    fn admit(&self, request: &Request, responder: &mut Responder) -> FirstStep {
+        match request.path.as_str() {
+            "/panic" => FirstStep::Wait(Lane::Tenant(TenantId(1)), Job::Panel),
+            _ => self.0.admit(request, responder),
         }
-        ("/panic", _) => {
-            let tenant = app.tenants.open(TenantId(1)).unwrap();
-            let _ = tenant.read(Deadline::new(Arc::default()), |_| -> Result<(), DatabaseError> {
-                panic!("in the middle of a read")
-            });
-            None
+    }
+
+    fn run(&self, job: Job, request: &Request, responder: Responder) {
+        let tenant = self.0.tenants.open(TenantId(1)).unwrap();
+        match (request.path.as_str(), &request.method) {
+            ("/panic", &Method::DELETE) => {
+                let done = |outcome: Result<_, StoreError>| {
+                    responder.send(ApiError::from(outcome.unwrap_err()).into())
+                };
+                let size = MutationSize { operations: 1, frees_space: false };
+                tenant.mutate(size, insert_and_panic, done);
+            }
+            ("/panic", _) => {
+                let read = |_: &Reading<'_>| -> Result<(), DatabaseError> {
+                    panic!("in the middle of a read")
+                };
+                let _ = tenant.read(Deadline::new(Arc::default()), read);
+            }
+            _ => self.0.run(job, request, responder),
         }
-        _ => app.admit(request, responder),
-    })
+    }
 }
 
 /// The log of this process.
@@ -116,7 +136,7 @@ fn logged(what: &str) -> String {
 #[test]
 fn a_panic_is_undone_and_logged_and_the_worker_and_writer_live_on() {
     log();
-    let server = InProcess::made_of(pipeline_that_panics);
+    let server = InProcess::made_of(|app| Arc::new(Panicking(app)));
     let api = server.tenant("acme").with_scopes(ALL);
     let first = api.customer("Before");
     // More often than there are workers or connections for reads.
@@ -130,38 +150,33 @@ fn a_panic_is_undone_and_logged_and_the_worker_and_writer_live_on() {
         let reply = api.call("GET", "/panic").header("X-Request-Id", &id).send();
         let message = reply.fails_with(500, "internal_error").message();
         assert!(!message.contains("in the middle"), "no detail of the cause: {message}");
-        logged(&format!("a handler panicked request_id={id}"));
+        logged(&format!("a request was dropped without a response request_id={id}"));
     }
     logged("a mutation panicked and is undone");
     assert_eq!(api.total("/customers.php"), 1);
     assert_eq!(api.customer("After"), first + 1, "no id was used up");
 }
 
-/// In processes of their own, because they break every private socket of the process.
 #[test]
-fn a_tiny_http_that_fails_ends_the_server() {
-    let this = std::env::current_exe().unwrap();
-    for test in ["faults::its_connection_ends", "faults::it_accepts_nothing"] {
-        let child = Command::new(&this).args(["--exact", "--ignored", test]).output().unwrap();
-        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
-    }
+fn a_tiny_http_that_fails_ends_the_server_at_once() {
+    let is_listener = |socket: &SockRef<'_>| socket.is_listener().unwrap_or(false);
+    tiny_http_fails(Setup::plain(), is_listener);
+    tiny_http_fails(Setup::plain(), |socket| !is_listener(socket));
+    // The end waits for no disk.
+    let syncs = Syncs::new();
+    let setup = syncs.observe_server(Setup::plain());
+    syncs.hold("registry.db-wal");
+    tiny_http_fails(setup, is_listener);
 }
 
-#[test]
-#[ignore = "run by the test above"]
-fn its_connection_ends() {
-    let server = EdgeServer::start();
-    assert_eq!(server.ask(get("/a")).status, 200);
-    assert!(shut_private_sockets(|socket| !socket.is_listener().unwrap_or(true)) > 0);
-    assert_eq!(server.failure(), "tiny_http has stopped serving: its connection has ended");
-}
-
-#[test]
-#[ignore = "run by the test above"]
-fn it_accepts_nothing() {
-    let server = EdgeServer::start();
-    assert_eq!(shut_private_sockets(|socket| socket.is_listener().unwrap_or(false)), 1);
-    assert_eq!(server.failure(), "tiny_http has stopped serving: its connection has ended");
+fn tiny_http_fails(setup: Setup, which: impl Fn(&SockRef<'_>) -> bool) {
+    let mut fixture = Fixture::with(setup);
+    fixture.is_served();
+    shut_private_socket(fixture.server.pid(), which);
+    let status = fixture.server.ended_whatever_it_said();
+    let log = fixture.server.log();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("error: the connection to tiny_http has ended"), "{log}");
 }
 
 #[test]
@@ -170,33 +185,24 @@ fn long_workers_that_take_no_request_for_half_a_minute_end_the_server() {
     let server = EdgeServer::start();
     let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(get("/stuck")));
-    assert_eq!(
-        server.failure(),
-        "tiny_http has stopped serving: no worker received the watchdog's request"
-    );
+    assert_eq!(server.failure(), "no worker has received a request for 30 seconds");
 }
 
-#[expect(
-    unsafe_code,
-    reason = "a descriptor that is not this test's own is only borrowed to be looked at"
-)]
-/// Shuts down the private sockets of this process for which `which` holds, and returns their
-/// number.
-fn shut_private_sockets(which: impl Fn(&Socket) -> bool) -> usize {
-    let mut shut = 0;
-    for number in 3..4096 {
-        // SAFETY: the descriptor is only inspected, and one that is not open is an error.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+/// Shuts down the first private socket of a process for which `which` holds.
+fn shut_private_socket(process: u32, which: impl Fn(&SockRef<'_>) -> bool) {
+    let id = Pid::from_raw(process.try_into().unwrap()).unwrap();
+    let process = pidfd_open(id, PidfdFlags::empty()).unwrap();
+    let descriptors =
+        (3..4096).filter_map(|number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok());
+    for descriptor in descriptors {
         let socket = SockRef::from(&descriptor);
-        let private = |address: &SockAddr| {
-            address
-                .as_pathname()
-                .is_some_and(|path| path.to_string_lossy().contains("/tenantdesk-"))
-        };
-        if socket.local_addr().is_ok_and(|address| private(&address)) && which(&socket) {
-            Socket::shutdown(&socket, std::net::Shutdown::Both).unwrap();
-            shut += 1;
+        let is_private = socket.local_addr().is_ok_and(|address| {
+            let path = address.as_pathname();
+            path.is_some_and(|path| path.to_string_lossy().contains("/tenantdesk-"))
+        });
+        if is_private && which(&socket) {
+            return socket.shutdown(std::net::Shutdown::Both).unwrap();
         }
     }
-    shut
+    panic!("there is no such socket");
 }

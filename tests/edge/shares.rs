@@ -2,17 +2,20 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use tenantdesk::config::TlsFiles;
 use tenantdesk::edge::CONNECTION_LIMITS;
 
 use crate::edge_server::EdgeServer;
 use crate::fixture::{Fixture, RECORDS};
+use crate::support::browser::Browser;
 use crate::support::network::{GREEDY, MODEST, from, run_in_own_network};
 use crate::support::raw::{Client, get, request};
+use crate::support::syncs::Syncs;
 use crate::support::tls::Certificate;
-use crate::support::{ALL, TestServer, database, encoded, until, uuid};
+use crate::support::{ALL, Setup, TestServer, database, encoded, until, uuid};
 
 #[test]
 fn a_request_whose_client_disconnected_has_a_line_with_the_status_499() {
@@ -104,6 +107,70 @@ fn silent_in_a_network_of_its_own() {
         silent.iter_mut().for_each(|client| assert!(client.is_closed()));
         assert!(kept.iter().all(|client| !client.is_answered()), "they are open");
     }
+}
+
+/// A promise of 250 ms, with a margin for a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Sends forms of one admin while `block` keeps the registry from a commit. Another tenant and the
+/// probes are served at once meanwhile.
+fn others_are_served_beside_forms<B>(setup: Setup, counts: &[usize], block: impl Fn(&Path) -> B) {
+    let fixture = Fixture::with(setup);
+    let server = &fixture.server;
+    let busy = server.tenant("busy");
+    let id = busy.key(ALL).id.to_string();
+    let mut browser = Browser::at(server, "192.0.2.1");
+    browser.sign_in(&busy.name, &busy.password).is(303);
+    browser.keep(&browser.ask("GET", ""));
+    for count in counts {
+        let name = format!("named by {count}");
+        let form = browser.form("edit", &[("key", &id), ("name", &name), ("expires", "never")]);
+        let headers = format!(
+            "Cookie: {}\r\nContent-Type: application/x-www-form-urlencoded\r\n",
+            browser.cookie
+        );
+        let blocked = block(&server.registry_file());
+        let mut forms: Vec<Client> = (0..*count).map(|_| fixture.connect()).collect();
+        let form = request("POST", "/api_keys.php", "", &headers, &form);
+        forms.iter_mut().for_each(|client| client.send(&form));
+        for _ in 0..20 {
+            let started = Instant::now();
+            fixture.is_served();
+            assert_eq!(fixture.ask("/readyz").status, 200);
+            assert!(started.elapsed() < AT_ONCE, "beside {count} forms: {:?}", started.elapsed());
+        }
+        drop(blocked);
+        let statuses: Vec<u16> = forms.iter_mut().map(|client| client.answer().status).collect();
+        let is_known = |status: &u16| [303, 500, 503].contains(status);
+        assert!(statuses.iter().all(is_known) && statuses.contains(&303), "{statuses:?}");
+    }
+}
+
+#[test]
+fn forms_that_wait_for_another_process_delay_no_other_tenant_and_no_probe() {
+    let lock = |registry: &Path| {
+        let locked = database(registry);
+        locked.execute_batch("BEGIN IMMEDIATE").unwrap();
+        locked
+    };
+    others_are_served_beside_forms(Setup::without_rate_limit(), &[3, 14, 240], lock);
+}
+
+#[test]
+fn forms_on_a_disk_that_hangs_delay_no_other_tenant_and_no_probe() {
+    struct Release<'a>(&'a Syncs);
+    impl Drop for Release<'_> {
+        fn drop(&mut self) {
+            self.0.release();
+        }
+    }
+    let syncs = Syncs::new();
+    let hang = |_: &Path| {
+        syncs.hold("registry.db-wal");
+        Release(&syncs)
+    };
+    let setup = syncs.observe_server(Setup::without_rate_limit());
+    others_are_served_beside_forms(setup, &[14], hang);
 }
 
 /// Records whose texts are as bad for a search as they can be.

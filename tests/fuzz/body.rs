@@ -37,9 +37,7 @@ const STATUSES: [u16; 4] = [200, 201, 400, 422];
 
 #[test]
 fn body() {
-    let server = InProcess::made_of(|app| {
-        std::sync::Arc::new(move |request, responder| app.admit(request, responder))
-    });
+    let server = InProcess::made_of(|app| app);
     let tenant = server.tenant("acme");
     let key = tenant.key(ALL).key;
     // Records that others may refer to, and that are changed.

@@ -5,10 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::HeaderMap;
+use tenantdesk::app::{Application, FirstStep, Job};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::edge::CONNECTION_LIMITS;
-use tenantdesk::http::{Body, Request, Responder, Response};
+use tenantdesk::http::request::MAX_BODY;
+use tenantdesk::http::{Body, Method, Request, Responder, Response};
 
 use crate::mutate::fuzz;
 use crate::support::in_process::serve;
@@ -87,23 +90,38 @@ const PIECES: &[&[u8]] = &[
 /// Ends a connection whose requests are whole.
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n";
 
+/// The requests that reach a worker.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<Request>>);
+
+impl Application for Recorder {
+    fn probe(&self, _: &Method, _: &str) -> Option<Response> {
+        None
+    }
+
+    fn max_body(&self, _: &str, _: &HeaderMap) -> usize {
+        MAX_BODY
+    }
+
+    fn admit(&self, request: &Request, _: &mut Responder) -> FirstStep {
+        self.0.lock().unwrap().push(request.clone());
+        // A response without a body for every method, so that the client can separate responses.
+        FirstStep::Respond(Response::empty(204))
+    }
+
+    fn run(&self, _: Job, _: &Request, _: Responder) {}
+}
+
 #[test]
 fn edge() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let record = Arc::clone(&seen);
-    let handler = move |request: Request, reply: Responder| {
-        record.lock().unwrap().push(request);
-        // A response without a body for every method, so that the client can separate responses.
-        reply.send(Response::empty(204));
-        None
-    };
+    let recorder = Arc::new(Recorder::default());
     let mut config =
         Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new("unused") };
     let limits = config.connections.get_or_insert(CONNECTION_LIMITS);
     limits.head_timeout = Duration::from_millis(100);
     limits.body_timeout = Duration::from_millis(100);
     limits.idle_timeout = Duration::from_millis(500);
-    let service = serve(Arc::new(handler), config, Clock::system()).unwrap();
+    let service = serve(recorder.clone(), &config, Clock::system()).unwrap();
     let address = service.address;
     let (mut inputs, mut came) = (0, 0);
     fuzz("edge", SEEDS, PIECES, |input| {
@@ -111,7 +129,7 @@ fn edge() {
         // The edge may have refused it by now, and read no more.
         let _ = client.try_send(input) && client.try_send(LAST);
         let answers = client.rest();
-        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        let seen = std::mem::take(&mut *recorder.0.lock().unwrap());
         let ids: Vec<String> = seen.iter().map(|request| request.id.to_string()).collect();
         assert_eq!(ids, answered(&answers), "{}", String::from_utf8_lossy(&answers));
         seen.iter().for_each(check);

@@ -16,6 +16,7 @@ use tenantdesk::http::{Body, Method, Request};
 use tenantdesk::password;
 use tenantdesk::store::registry::{KeyRow, TenantRow};
 
+pub(crate) use crate::support::browser::encode;
 use crate::support::in_process::open;
 
 /// The initial password of every tenant.
@@ -154,8 +155,7 @@ impl BrowserSession<'_> {
         self.get("").text().contains("Sign out")
     }
 
-    #[track_caller]
-    pub(crate) fn ask(&mut self, method: Method, query: &str, form: Option<String>) -> Page {
+    pub(crate) fn request(&self, method: Method, query: &str, form: Option<String>) -> Request {
         let mut request = self.panel.request(method);
         request.query = (!query.is_empty()).then(|| query.to_owned());
         request.secure = self.secure;
@@ -169,6 +169,12 @@ impl BrowserSession<'_> {
                 .insert("content-type", "application/x-www-form-urlencoded".parse().unwrap());
             request.body = Body::Whole(form.into_bytes());
         }
+        request
+    }
+
+    #[track_caller]
+    pub(crate) fn ask(&mut self, method: Method, query: &str, form: Option<String>) -> Page {
+        let request = self.request(method, query, form);
         let page = self.panel.ask(&request);
         self.keep_cookies(&page);
         if let Some(token) = page.token() {
@@ -187,14 +193,6 @@ impl BrowserSession<'_> {
             }
         }
     }
-}
-
-/// Fields as a browser encodes them.
-pub(crate) fn encode(fields: &[(&str, &str)]) -> String {
-    let pair = |(name, value): &(&str, &str)| {
-        format!("{}={}", crate::support::encoded(name), crate::support::encoded(value))
-    };
-    fields.iter().map(pair).collect::<Vec<_>>().join("&")
 }
 
 /// One response.

@@ -3,6 +3,7 @@
 
 use tenantdesk::http::{Body, Method};
 use tenantdesk::model::Scopes;
+use tenantdesk::panel::Admission;
 use tenantdesk::store::registry::{Admin, KeyRow, KeyState, NewKey, TenantRow};
 
 use super::browser_session::{PASSWORD, Panel, encode};
@@ -99,12 +100,12 @@ fn an_unknown_form_is_refused() {
 #[test]
 fn only_a_form_that_hashes_a_password_waits_for_others() {
     let panel = Panel::new();
+    panel.tenant("acme");
+    let browser = panel.signed_in("acme");
     let waits = |action: &str| {
-        let mut request = panel.request(Method::POST);
-        let form = "application/x-www-form-urlencoded";
-        request.headers.insert("content-type", form.parse().unwrap());
-        request.body = Body::Whole(encode(&[("action", action)]).into_bytes());
-        tenantdesk::panel::Panel::hashes_password(&request)
+        let form = encode(&[("action", action)]);
+        let request = browser.request(Method::POST, "", Some(form));
+        matches!(panel.app.panel.admit(&request), Admission::HashPassword)
     };
     assert_eq!(["sign-in", "password"].map(waits), [true; 2]);
     let others = ["create", "edit", "replace", "revoke", "delete", "select-all", "sign-out", ""];

@@ -3,59 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use super::browser_session::{PASSWORD, encode};
+use super::browser_session::PASSWORD;
+use super::support::browser::Browser;
 use super::support::process_stats::ProcessStats;
-use super::support::{Reply, Tenant, TestServer, until};
-
-/// A browser behind a local proxy that forwards its address.
-struct Browser<'a> {
-    server: &'a TestServer,
-    address: &'static str,
-    cookie: String,
-    token: String,
-}
-
-impl Browser<'_> {
-    fn at<'a>(server: &'a TestServer, address: &'static str) -> Browser<'a> {
-        let mut browser = Browser { server, address, cookie: String::new(), token: String::new() };
-        let page = browser.ask("GET", "").is(200);
-        browser.keep(&page);
-        browser
-    }
-
-    fn ask(&self, method: &str, body: &str) -> Reply {
-        let api = self.server.anonymous();
-        let call = api.call(method, "/api_keys.php").header("X-Forwarded-For", self.address);
-        let call = call
-            .header("Content-Type", "application/x-www-form-urlencoded")
-            .header("Cookie", &self.cookie);
-        call.body(body.as_bytes()).send()
-    }
-
-    fn keep(&mut self, page: &Reply) {
-        for (_, cookie) in
-            page.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"))
-        {
-            if !cookie.contains("Max-Age=0") {
-                self.cookie = cookie.split(';').next().unwrap().to_owned();
-            }
-        }
-        if let Some((_, rest)) = page.text().split_once("name=\"token\" value=\"") {
-            self.token = rest.split('"').next().unwrap().to_owned();
-        }
-    }
-
-    fn send(&self, action: &str, fields: &[(&str, &str)]) -> Reply {
-        let fields = [&[("action", action), ("token", &self.token)], fields].concat();
-        self.ask("POST", &encode(&fields))
-    }
-
-    fn sign_in(&mut self, tenant: &str, password: &str) -> Reply {
-        let reply = self.send("sign-in", &[("tenant", tenant), ("password", password)]);
-        self.keep(&reply);
-        reply
-    }
-}
+use super::support::{Tenant, TestServer, until};
 
 #[test]
 fn the_panel_is_at_the_root_alone() {

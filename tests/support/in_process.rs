@@ -5,12 +5,12 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenantdesk::app::App;
+use http::HeaderMap;
+use tenantdesk::app::{App, Application, FirstStep, Job};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::edge::{CONNECTION_LIMITS, Edge, EdgeError, EdgeParts, Listeners, Tls};
-use tenantdesk::http::request::MAX_BODY;
-use tenantdesk::http::{Handler, WorkerPool};
+use tenantdesk::edge::{Edge, EdgeError, Listeners};
+use tenantdesk::http::{Method, Request, Responder, Response};
 use tenantdesk::metrics::Metrics;
 
 use super::server::DataDir;
@@ -37,20 +37,18 @@ impl InProcess {
         let rate_limit = NonZeroU32::new(100).unwrap();
         let config = Config { rate_limit, ..config(&data_dir) };
         let app = open(&config, clock.clone()).unwrap();
-        let handler: Handler = Arc::new(move |request, responder| app.admit(request, responder));
-        let service = serve(handler, config, clock.clone()).unwrap();
+        let service = serve(app, &config, clock.clone()).unwrap();
         data_dir.set_address(service.address);
         InProcess { data_dir, service: Some(service), clock }
     }
 
-    /// Serves what `handler` makes of a fresh service's state, with a rate limit that is out of the
-    /// way.
-    pub(crate) fn made_of(handler: impl FnOnce(Arc<App>) -> Handler) -> InProcess {
+    /// Serves what `change` makes of a fresh application, with a rate limit that is out of the way.
+    pub(crate) fn made_of(change: impl FnOnce(Arc<App>) -> Arc<dyn Application>) -> InProcess {
         let data_dir = DataDir::new(false);
         let clock = Clock::system();
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
         let app = open(&config, clock.clone()).unwrap();
-        let service = serve(handler(app), config, clock.clone()).unwrap();
+        let service = serve(change(app), &config, clock.clone()).unwrap();
         data_dir.set_address(service.address);
         InProcess { data_dir, service: Some(service), clock }
     }
@@ -77,23 +75,13 @@ impl Drop for InProcess {
     }
 }
 
-/// Starts a server with a handler in place of the application. It takes a body on every path.
-pub(crate) fn serve(handler: Handler, config: Config, clock: Clock) -> Result<Edge, EdgeError> {
-    let listeners = Listeners::bind(config.listen, None)?;
-    let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
+pub(crate) fn serve(
+    app: Arc<dyn Application>,
+    config: &Config,
+    clock: Clock,
+) -> Result<Edge, EdgeError> {
     let metrics = Arc::new(Metrics::new(|_| "other"));
-    let pool = WorkerPool::start(handler, config.workers, Arc::clone(&metrics));
-    let parts = EdgeParts {
-        limits: config.connections.unwrap_or(CONNECTION_LIMITS),
-        proxies: config.trusted_proxies,
-        pool: Arc::new(pool.map_err(EdgeError::Start)?),
-        max_body: |_, _| MAX_BODY,
-        tls,
-        on_probe: || (),
-        clock,
-        metrics,
-    };
-    Edge::start(listeners, parts)
+    Edge::start(Listeners::bind(config)?, config, app, clock, metrics)
 }
 
 /// Makes the data directory if there is none, as `serve` does, and opens it.
@@ -111,18 +99,41 @@ fn config(data_dir: &DataDir) -> Config {
 /// anew for each.
 pub(crate) struct AppServer {
     service: Option<Edge>,
-    app: Arc<Mutex<Option<Arc<App>>>>,
+    app: Arc<Present>,
+}
+
+/// The application of the data directory that is open at present.
+#[derive(Default)]
+struct Present(Mutex<Option<Arc<App>>>);
+
+impl Present {
+    fn app(&self) -> Arc<App> {
+        self.0.lock().unwrap().clone().expect("a data directory is open")
+    }
+}
+
+impl Application for Present {
+    fn probe(&self, method: &Method, path: &str) -> Option<Response> {
+        self.app().probe(method, path)
+    }
+
+    fn max_body(&self, path: &str, headers: &HeaderMap) -> usize {
+        self.app().max_body(path, headers)
+    }
+
+    fn admit(&self, request: &Request, responder: &mut Responder) -> FirstStep {
+        self.app().admit(request, responder)
+    }
+
+    fn run(&self, job: Job, request: &Request, responder: Responder) {
+        self.app().run(job, request, responder);
+    }
 }
 
 impl AppServer {
     pub(crate) fn start() -> AppServer {
-        let app = Arc::<Mutex<Option<Arc<App>>>>::default();
-        let present = Arc::clone(&app);
-        let handler: Handler = Arc::new(move |request, responder| {
-            let app = present.lock().unwrap().clone();
-            app.expect("a data directory is open").admit(request, responder)
-        });
-        let service = serve(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
+        let app = Arc::new(Present::default());
+        let service = serve(app.clone(), &config(&DataDir::new(false)), Clock::system()).unwrap();
         AppServer { service: Some(service), app }
     }
 
@@ -130,7 +141,7 @@ impl AppServer {
     pub(crate) fn open(&self, data_dir: &Arc<DataDir>) -> Result<OpenApp<'_>, String> {
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(data_dir) };
         let app = open(&config, Clock::system())?;
-        *self.app.lock().unwrap() = Some(app);
+        *self.app.0.lock().unwrap() = Some(app);
         data_dir.set_direct_address(self.service.as_ref().unwrap().address);
         Ok(OpenApp(self))
     }
@@ -149,6 +160,6 @@ pub(crate) struct OpenApp<'a>(&'a AppServer);
 
 impl Drop for OpenApp<'_> {
     fn drop(&mut self) {
-        *self.0.app.lock().unwrap() = None;
+        *self.0.app.0.lock().unwrap() = None;
     }
 }

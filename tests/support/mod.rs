@@ -5,6 +5,7 @@
 //! library in this process, for tests that move the clock or break something on purpose. Both are a
 //! [`DataDir`] with tenants, keys and a command line.
 
+pub(crate) mod browser;
 pub(crate) mod client;
 pub(crate) mod contract;
 pub(crate) mod in_process;
