@@ -61,7 +61,7 @@ fn names_and_values_have_rules() {
 #[test]
 fn a_put_sets_and_removes_the_named_members() {
     let (_server, api) = TestServer::with_unlimited_api();
-    for resource in RESOURCES {
+    for &resource in RESOURCES.iter() {
         let mut body = api.smallest(resource);
         assert_eq!(api.post(resource.path, body.clone()).created()["custom"], json!({}));
         body["custom"] = json!({"os": "Debian 13", "room": "2.14", "a": "", "b": null, "c": " "});

@@ -195,7 +195,7 @@ fn include_may_change_from_page_to_page() {
 fn a_name_that_cannot_be_included_is_refused() {
     let (_server, api) = TestServer::with_unlimited_api();
     fill(&api);
-    for resource in RESOURCES {
+    for &resource in RESOURCES.iter() {
         let bad = [
             "",
             ",",

@@ -139,7 +139,7 @@ fn each_scope_opens_its_own_operations_and_no_others() {
     all.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
     for scope in scopes() {
         let api = tenant.with_scopes(&[&scope]);
-        for resource in RESOURCES {
+        for &resource in RESOURCES.iter() {
             for method in ["GET", "HEAD", "POST", "PUT", "DELETE"] {
                 let access = if ["GET", "HEAD"].contains(&method) { "read" } else { "write" };
                 let reply = api.call(method, resource.path).send();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::contract::{CUSTOMERS, Kind, RESOURCES};
+use crate::support::contract::{Kind, RESOURCES};
 use crate::support::{ALL, Api, InProcess, TestServer, encoded};
 
 /// No record.
@@ -21,7 +21,7 @@ fn customers(api: &Api, count: usize) {
 #[test]
 fn an_empty_list_is_an_empty_page() {
     let (_server, api) = TestServer::with_api();
-    for resource in RESOURCES {
+    for &resource in RESOURCES.iter() {
         let page = api.get(&format!("{}?total=true", resource.path)).found();
         assert_eq!(page, json!({"data": [], "next_cursor": null, "total": 0}));
     }
@@ -68,8 +68,8 @@ fn the_total_counts_all_that_match_and_comes_when_asked_for() {
     let (_server, api) = TestServer::with_api();
     customers(&api, 5);
     api.put("/customers.php?id=2", json!({"status": "inactive", "city": "Bonn"})).is(200);
-    assert!(api.get(CUSTOMERS.path).found().get("total").is_none());
-    assert_eq!(api.total(CUSTOMERS.path), 5);
+    assert!(api.get("/customers.php").found().get("total").is_none());
+    assert_eq!(api.total("/customers.php"), 5);
     assert_eq!(api.total("/customers.php?status=active"), 4);
     assert_eq!(api.total("/customers.php?q=bonn"), 1);
     assert_eq!(api.total("/customers.php?city=null&q=customer"), 4);
@@ -112,7 +112,7 @@ fn the_order_is_by_id_unless_told_otherwise() {
 #[test]
 fn every_field_but_id_and_notes_is_a_filter() {
     let (_server, api) = TestServer::with_unlimited_api();
-    for resource in RESOURCES {
+    for &resource in RESOURCES.iter() {
         let mut bodies = [api.smallest(resource), api.smallest(resource)];
         for (n, field) in resource.fields.iter().enumerate() {
             let refers = resource.reference.is_some_and(|(name, ..)| name == field.name);
@@ -178,7 +178,7 @@ fn text_compares_exactly_and_takes_any_value() {
 #[test]
 fn a_value_that_the_field_cannot_hold_is_a_bad_request() {
     let (_server, api) = TestServer::with_unlimited_api();
-    for resource in RESOURCES {
+    for &resource in RESOURCES.iter() {
         for field in resource.fields.iter().filter(|field| field.name != "notes") {
             let bad: &[&str] = match field.kind {
                 Kind::Text(..) | Kind::Email => &[],

@@ -10,7 +10,7 @@ use crate::support::{ALL, TestServer};
 #[test]
 fn a_record_is_created_read_changed_and_deleted() {
     let (_server, api) = TestServer::with_api();
-    for resource in RESOURCES {
+    for &resource in RESOURCES.iter() {
         let made = api.post(resource.path, api.smallest(resource)).created();
         let address = resource.at(made["id"].as_i64().unwrap());
         assert_eq!(api.get(&address).found(), made);
@@ -30,7 +30,7 @@ fn a_record_is_created_read_changed_and_deleted() {
 #[test]
 fn put_and_delete_need_an_id() {
     let (_server, api) = TestServer::with_api();
-    for resource in RESOURCES {
+    for &resource in RESOURCES.iter() {
         api.put(resource.path, json!({"notes": "x"})).fails_with(400, "missing_id");
         api.delete(resource.path).fails_with(400, "missing_id");
         api.put(&format!("{}?", resource.path), json!({"notes": "x"}))
@@ -318,7 +318,7 @@ fn hardware_needs_an_existing_employee_or_none() {
 #[test]
 fn ids_rise_from_one_and_never_return() {
     let (server, api) = TestServer::with_unlimited_api();
-    for resource in RESOURCES {
+    for &resource in RESOURCES.iter() {
         let body = api.smallest(resource);
         let first = api.create(resource.path, body.clone());
         if resource.plural != "customers" {

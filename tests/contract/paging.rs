@@ -9,15 +9,16 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::contract::{HARDWARE, Kind};
+use crate::support::contract::{Kind, resource_at};
 use crate::support::{Api, TestServer};
 
+const PATH: &str = "/hardware.php";
 const LASTING: usize = 400;
 
 /// A body whose values tie often, are null often, and come in no order.
 fn body(n: usize) -> Value {
     let mut body = json!({});
-    for (position, field) in HARDWARE.fields.iter().enumerate() {
+    for (position, field) in resource_at(PATH).unwrap().fields.iter().enumerate() {
         let mixed = n.wrapping_mul(2_654_435_761).wrapping_add(position * 97) >> 7;
         body[field.name] = match field.kind {
             _ if field.name == "employee_id" => json!(mixed % 5 + 1),
@@ -41,7 +42,7 @@ fn make_lasting(api: &Api) -> HashMap<i64, Value> {
             let (api, made) = (api.clone(), &made);
             scope.spawn(move || {
                 for n in (thread..LASTING).step_by(8) {
-                    let record = api.post(HARDWARE.path, body(n)).created();
+                    let record = api.post(PATH, body(n)).created();
                     made.lock().unwrap().insert(record["id"].as_i64().unwrap(), record);
                 }
             });
@@ -57,9 +58,9 @@ fn come_and_go(api: &Api, stop: &AtomicBool) {
         if stop.load(Memory::Relaxed) {
             return;
         }
-        passing.push_back(api.create(HARDWARE.path, body(n)));
+        passing.push_back(api.create(PATH, body(n)));
         if passing.len() > 20 {
-            api.delete(&HARDWARE.at(passing.pop_front().unwrap())).is(204);
+            api.delete(&format!("{PATH}?id={}", passing.pop_front().unwrap())).is(204);
         }
     }
 }
@@ -80,7 +81,7 @@ pub(crate) fn compare(a: &Value, b: &Value) -> Ordering {
 /// Pages through the list in one order. Each lasting record must come in its place.
 fn page_through(api: &Api, field: &str, descending: bool, lasting: &HashMap<i64, Value>) {
     let sort = format!("{}{field}", if descending { "-" } else { "" });
-    let ids = api.ids(&format!("{}?sort={sort}&limit=75", HARDWARE.path));
+    let ids = api.ids(&format!("{}?sort={sort}&limit=75", PATH));
     let different = ids.iter().collect::<HashSet<_>>().len();
     assert_eq!(different, ids.len(), "sort={sort}: no record comes twice");
     let seen: Vec<i64> = ids.into_iter().filter(|id| lasting.contains_key(id)).collect();
@@ -104,7 +105,7 @@ fn records_come_exactly_once_in_every_order_while_others_come_and_go() {
         scope.spawn(move || come_and_go(&other, stop));
         // If an assertion fails, the other thread must end, too.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for field in HARDWARE.members() {
+            for field in resource_at(PATH).unwrap().members() {
                 if !["notes", "custom"].contains(&field) {
                     page_through(&api, field, false, &lasting);
                     page_through(&api, field, true, &lasting);

@@ -9,7 +9,7 @@ use crate::support::{ALL, Api, InProcess, Reply, Tenant, TestServer};
 /// Clients for one resource after the other, each on a smallest body that is ready to be changed.
 fn each_resource(tenant: &Tenant, mut see: impl FnMut(&Api, &'static Resource, &Value)) {
     let api = tenant.with_scopes(ALL);
-    for resource in RESOURCES {
+    for &resource in RESOURCES.iter() {
         let smallest = api.smallest(resource);
         see(&api, resource, &smallest);
     }

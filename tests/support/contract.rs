@@ -1,7 +1,10 @@
-//! Section 2 of the contract, written down a second time, so that the tests do not compare the
-//! service's declarations with themselves.
+//! What the tests know of the contract. Resources and fields come from the program's declarations.
+//! `golden/interface.txt` shows each change of a declaration.
+
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
+use tenantdesk::model;
 
 /// The statuses of `malformed_request` (contract section 6). hyper answers some of them alone.
 pub(crate) const MALFORMED_STATUSES: [u16; 7] = [400, 408, 414, 417, 431, 501, 505];
@@ -34,13 +37,26 @@ pub(crate) struct Field {
     pub name: &'static str,
     pub kind: Kind,
     pub required: bool,
-    /// As JSON.
-    pub default: &'static str,
+    declared: &'static model::Field,
 }
 
 impl Field {
+    /// `None` for the custom fields.
+    fn new(declared: &'static model::Field) -> Option<Field> {
+        let kind = match declared.kind {
+            model::Kind::Text { min, max } => Kind::Text(min, max),
+            model::Kind::Email => Kind::Email,
+            model::Kind::Integer => Kind::Integer,
+            model::Kind::Boolean => Kind::Boolean,
+            model::Kind::Date => Kind::Date,
+            model::Kind::Choice(names) => Kind::Choice(names),
+            model::Kind::Custom | model::Kind::Timestamp => return None,
+        };
+        Some(Field { name: declared.name, kind, required: declared.required, declared })
+    }
+
     pub(crate) fn default_value(&self) -> Value {
-        serde_json::from_str(self.default).unwrap()
+        json!(self.declared.default_value())
     }
 
     /// A valid value, which differs with `n`.
@@ -70,6 +86,22 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
+    fn new(declared: &'static model::Resource) -> &'static Resource {
+        let fields: Vec<Field> = declared.fields.iter().filter_map(Field::new).collect();
+        let reference = declared.fields.iter().find_map(|field| {
+            let target = field.references?;
+            let code: &str = format!("{}_not_found", target.name).leak();
+            Some((field.name, target.path, code))
+        });
+        Box::leak(Box::new(Resource {
+            singular: declared.name,
+            plural: declared.plural,
+            path: declared.path,
+            fields: fields.leak(),
+            reference,
+        }))
+    }
+
     /// The members of a record in a response, `id` first, without `etag`.
     pub(crate) fn members(&self) -> Vec<&'static str> {
         let own = self.fields.iter().map(|field| field.name);
@@ -96,104 +128,9 @@ impl Resource {
     }
 }
 
-const fn field(name: &'static str, kind: Kind) -> Field {
-    Field { name, kind, required: false, default: "null" }
-}
-
-const fn required(name: &'static str, kind: Kind) -> Field {
-    Field { name, kind, required: true, default: "null" }
-}
-
-const fn with_default(name: &'static str, kind: Kind, default: &'static str) -> Field {
-    Field { name, kind, required: false, default }
-}
-
-const fn up_to(max: usize) -> Kind {
-    Kind::Text(0, max)
-}
-
-pub(crate) static CUSTOMERS: Resource = Resource {
-    singular: "customer",
-    plural: "customers",
-    path: "/customers.php",
-    fields: &[
-        required("name", Kind::Text(2, 200)),
-        field("customer_number", up_to(50)),
-        field("email", Kind::Email),
-        field("phone", up_to(50)),
-        field("street", up_to(200)),
-        field("postal_code", up_to(20)),
-        field("city", up_to(100)),
-        field("country", Kind::Text(2, 2)),
-        with_default("status", Kind::Choice(&["prospect", "active", "inactive"]), "\"active\""),
-        field("customer_since", Kind::Date),
-        field("notes", up_to(5000)),
-    ],
-    reference: None,
-};
-
-pub(crate) static EMPLOYEES: Resource = Resource {
-    singular: "employee",
-    plural: "employees",
-    path: "/employees.php",
-    fields: &[
-        required("customer_id", Kind::Integer),
-        field("employee_number", up_to(50)),
-        required("email", Kind::Email),
-        field("first_name", up_to(100)),
-        field("last_name", up_to(100)),
-        field("phone", up_to(50)),
-        field("department", up_to(50)),
-        field("job_title", up_to(100)),
-        with_default("is_active", Kind::Boolean, "true"),
-        field("start_date", Kind::Date),
-        field("end_date", Kind::Date),
-        field("notes", up_to(5000)),
-    ],
-    reference: Some(("customer_id", "/customers.php", "customer_not_found")),
-};
-
-const TYPES: &[&str] = &[
-    "laptop",
-    "desktop",
-    "server",
-    "monitor",
-    "phone",
-    "tablet",
-    "printer",
-    "network",
-    "peripheral",
-    "other",
-];
-
-pub(crate) static HARDWARE: Resource = Resource {
-    singular: "hardware",
-    plural: "hardware",
-    path: "/hardware.php",
-    fields: &[
-        required("name", Kind::Text(2, 200)),
-        field("employee_id", Kind::Integer),
-        with_default("type", Kind::Choice(TYPES), "\"other\""),
-        field("manufacturer", up_to(100)),
-        field("model", up_to(100)),
-        field("serial_number", up_to(100)),
-        field("asset_tag", up_to(50)),
-        with_default(
-            "status",
-            Kind::Choice(&["in_use", "in_stock", "in_repair", "retired", "lost"]),
-            "\"in_stock\"",
-        ),
-        field("purchase_date", Kind::Date),
-        field("warranty_until", Kind::Date),
-        field("purchase_cost_cents", Kind::Integer),
-        with_default("is_leased", Kind::Boolean, "false"),
-        field("notes", up_to(5000)),
-    ],
-    reference: Some(("employee_id", "/employees.php", "employee_not_found")),
-};
-
 /// Every resource; one refers only to those before it.
-pub(crate) static RESOURCES: &[&Resource] = &[&CUSTOMERS, &EMPLOYEES, &HARDWARE];
+pub(crate) static RESOURCES: LazyLock<Vec<&'static Resource>> =
+    LazyLock::new(|| model::ALL.iter().map(|declared| Resource::new(declared)).collect());
 
 /// The resource that `path` (with or without `/v1`) names.
 pub(crate) fn resource_at(path: &str) -> Option<&'static Resource> {
