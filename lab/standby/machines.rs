@@ -13,7 +13,7 @@ use crate::support::{DataDir, until, uuid};
 /// How many ports are tried for sshd, which must be told its port before it starts.
 const PORTS_TRIED: usize = 10;
 
-pub fn litestream() -> String {
+pub(crate) fn litestream() -> String {
     std::env::var("LITESTREAM").unwrap_or_else(|_| "litestream".to_owned())
 }
 
@@ -21,11 +21,11 @@ const SSHD: &str = "/usr/sbin/sshd";
 
 /// The account that receives the copy. Only root can change its root directory, and sshd runs as
 /// root then.
-pub const ACCOUNT: &str = "root";
+pub(crate) const ACCOUNT: &str = "root";
 
 /// Whether these tests can run: root runs them, and the programs that all of them start are
 /// installed.
-pub fn equipped() -> bool {
+pub(crate) fn equipped() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     assert!(is_root || std::env::var_os("CI").is_none(), "root must run these tests");
     if !is_root {
@@ -36,7 +36,7 @@ pub fn equipped() -> bool {
 }
 
 /// Whether these programs are installed. With `CI` set, a missing one fails the test.
-pub fn installed(programs: &[&str]) -> bool {
+pub(crate) fn installed(programs: &[&str]) -> bool {
     let there = |program: &&str| Command::new(program).arg("--version").output().is_ok();
     let missing: Vec<&str> = programs.iter().copied().filter(|program| !there(program)).collect();
     if missing.is_empty() {
@@ -51,19 +51,19 @@ pub fn installed(programs: &[&str]) -> bool {
     false
 }
 
-pub fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/standby").join(name)
 }
 
 /// Replaces a text that must occur.
-pub fn replace(text: &str, old: &str, new: &str) -> String {
+pub(crate) fn replace(text: &str, old: &str, new: &str) -> String {
     assert!(text.contains(old), "the example has no {old:?} any more");
     text.replace(old, new)
 }
 
 /// The destination of a copy.
 #[derive(Debug)]
-pub struct Copy {
+pub(crate) struct Copy {
     directory: tempfile::TempDir,
     /// `None` if the copy is a directory of the first machine.
     sshd: Option<Sshd>,
@@ -77,25 +77,25 @@ struct Sshd {
 
 impl Copy {
     /// To a directory.
-    pub fn to_directory() -> Copy {
+    pub(crate) fn to_directory() -> Copy {
         Copy { directory: tempfile::tempdir().unwrap(), sshd: None }
     }
 
     /// To a second host, over SFTP. sshd changes its root directory, so root owns all directories
     /// above, and nobody else can write to them.
-    pub fn to_second_host() -> Copy {
+    pub(crate) fn to_second_host() -> Copy {
         let directory = tempfile::tempdir_in("/run").unwrap();
         let sshd = Sshd::start(directory.path());
         Copy { directory, sshd: Some(sshd) }
     }
 
     /// The port of sshd.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.sshd.as_ref().unwrap().port
     }
 
     /// A client of OpenSSH with the first machine's key.
-    pub fn ssh_client(&self, program: &str) -> Command {
+    pub(crate) fn ssh_client(&self, program: &str) -> Command {
         let directory = self.directory.path();
         let host_key = fs::read_to_string(directory.join("host.pub")).unwrap();
         let known = directory.join("known_hosts");
@@ -109,7 +109,7 @@ impl Copy {
     }
 
     /// The directory of the copy.
-    pub fn directory(&self) -> PathBuf {
+    pub(crate) fn directory(&self) -> PathBuf {
         self.directory.path().join("root/data")
     }
 
@@ -138,12 +138,16 @@ impl Copy {
     }
 
     /// Starts Litestream on the data of a machine.
-    pub fn begin(&self, data_dir: &DataDir) -> Copying {
+    pub(crate) fn begin(&self, data_dir: &DataDir) -> Copying {
         self.begin_as(data_dir, |command| command)
     }
 
     /// The same with a command that `made` makes of Litestream's.
-    pub fn begin_as(&self, data_dir: &DataDir, made: impl FnOnce(Command) -> Command) -> Copying {
+    pub(crate) fn begin_as(
+        &self,
+        data_dir: &DataDir,
+        made: impl FnOnce(Command) -> Command,
+    ) -> Copying {
         let config = self.directory.path().join("litestream.yml");
         fs::write(&config, self.config(&data_dir.data())).unwrap();
         let log_file = self.directory.path().join("litestream.log");
@@ -157,7 +161,7 @@ impl Copy {
     }
 
     /// Waits until the registry and each of these tenants have begun to be copied.
-    pub fn await_begun(&self, tenants: impl IntoIterator<Item = i64>) {
+    pub(crate) fn await_begun(&self, tenants: impl IntoIterator<Item = i64>) {
         for file in tenants
             .into_iter()
             .map(|id| format!("tenants/{id}.db"))
@@ -168,14 +172,14 @@ impl Copy {
     }
 
     /// Whether the copy has anything of this file of the data directory.
-    pub fn has_begun(&self, file: &str) -> bool {
+    pub(crate) fn has_begun(&self, file: &str) -> bool {
         let first = self.directory().join(file).join("ltx/0");
         fs::read_dir(first).is_ok_and(|mut entries| entries.next().is_some())
     }
 
     /// Waits until the copy holds so many customers of a tenant. Returns the directory into which
     /// the copy was fetched.
-    pub fn await_customers(&self, tenant: &str, count: usize) -> Arc<DataDir> {
+    pub(crate) fn await_customers(&self, tenant: &str, count: usize) -> Arc<DataDir> {
         until("the copy has caught up", || {
             let data_dir = DataDir::new(false);
             let fetched = take_over(&data_dir, self).output().unwrap();
@@ -291,25 +295,25 @@ impl Drop for Sshd {
 
 /// A running Litestream.
 #[derive(Debug)]
-pub struct Copying {
+pub(crate) struct Copying {
     child: Child,
     log: PathBuf,
 }
 
 impl Copying {
     /// Kills it with SIGKILL.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Its output so far.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
     /// Its warnings and errors so far.
-    pub fn complaints(&self) -> Vec<String> {
+    pub(crate) fn complaints(&self) -> Vec<String> {
         let bad = |line: &&str| line.contains("level=ERROR") || line.contains("level=WARN");
         self.log().lines().filter(bad).map(str::to_owned).collect()
     }
@@ -324,25 +328,25 @@ impl Drop for Copying {
 
 /// A machine that serves.
 #[derive(Debug)]
-pub struct Machine {
-    pub data_dir: Arc<DataDir>,
+pub(crate) struct Machine {
+    pub(crate) data_dir: Arc<DataDir>,
     child: Child,
     /// Stays open, because printing to a closed pipe fails.
     _output: BufReader<ChildStdout>,
     /// The time from the command to the first answer.
-    pub took: Duration,
+    pub(crate) took: Duration,
 }
 
 impl Machine {
     /// Serves the data of a directory.
-    pub fn first(data_dir: Arc<DataDir>) -> Machine {
+    pub(crate) fn first(data_dir: Arc<DataDir>) -> Machine {
         let mut command = data_dir.command();
         command.arg("--data-dir").arg(data_dir.data()).args(SERVE);
         Machine::start(data_dir, command)
     }
 
     /// Runs the command of the example on the second machine.
-    pub fn second(copy: &Copy) -> Machine {
+    pub(crate) fn second(copy: &Copy) -> Machine {
         let data_dir = DataDir::new(false);
         let mut command = take_over(&data_dir, copy);
         command.args(SERVE);
@@ -369,12 +373,12 @@ impl Machine {
         Machine { data_dir, child, _output: output, took }
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.data_dir.home().join("log")).unwrap()
     }
 
     /// Kills it with SIGKILL.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -390,7 +394,7 @@ impl Drop for Machine {
 const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--rate-limit", "100000000"];
 
 /// The script of the example, without the command that it runs at its end.
-pub fn take_over(data_dir: &DataDir, copy: &Copy) -> Command {
+pub(crate) fn take_over(data_dir: &DataDir, copy: &Copy) -> Command {
     let mut command = Command::new(example("take-over"));
     command.arg(copy.directory()).arg(data_dir.data());
     command.env("TENANTDESK", env!("CARGO_BIN_EXE_tenantdesk")).env("LITESTREAM", litestream());
