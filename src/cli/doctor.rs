@@ -12,14 +12,14 @@ use rustix::fs::statfs;
 use serde::Serialize;
 use serde_json::json;
 
-use super::GlobalOptions;
 use super::check::ORPHAN;
+use super::{GlobalOptions, quoted};
 use crate::clock::{Clock, Moment};
 use crate::files::{free_space, user_name};
 use crate::store::archive::{BackupKind, Finding, backup, check};
 use crate::store::registry::{KeyState, Registry};
 use crate::store::{OpenError, REGISTRY_FILE, tenants_dir};
-use crate::words::without_error_numbers;
+use crate::words::{count, without_error_numbers};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -128,39 +128,58 @@ fn check_free_space(data_dir: &Path) -> Check {
 /// them, and that others have no access. Access of others to a directory is a warning, because the
 /// owner may have set its mode; the program always creates files without access for others.
 fn check_permissions(data_dir: &Path) -> io::Result<Check> {
-    // The service runs as the owner of the registry. Root may use the directory of another user.
-    let owner = fs::symlink_metadata(data_dir.join(REGISTRY_FILE))?.uid();
-    let (mut state, mut messages) = (State::Ok, Vec::new());
+    let of_directory = fs::metadata(data_dir)?.uid();
+    let of_registry = fs::symlink_metadata(data_dir.join(REGISTRY_FILE))?.uid();
+    // A container's volume may belong to root. Its group lets the service in, and may be given
+    // access to each file in it. Otherwise the service runs as the owner of the directory.
+    let is_volume = of_directory == 0 && of_registry != 0;
+    let owner = if is_volume { of_registry } else { of_directory };
+    let (strangers, letters) = if is_volume { (0o007, "o") } else { (0o077, "go") };
+    let (mut state, mut messages, mut foreign) = (State::Ok, Vec::new(), Vec::new());
     for path in files_of_databases(data_dir) {
+        // The data directory alone may be a link.
+        let look_up = if path == data_dir { fs::metadata } else { fs::symlink_metadata };
         // SQLite may have removed it meanwhile.
-        let Ok(found) = fs::symlink_metadata(&path) else { continue };
+        let Ok(found) = look_up(&path) else { continue };
         let (mode, name) = (found.mode() & 0o777, path.display());
+        let argument = quoted(&path.to_string_lossy());
         if found.is_symlink() {
             state = State::Fault;
             messages.push(format!("{name} is a symbolic link; put the file in its place"));
             continue;
         }
-        let (needed, letters) = if found.is_dir() { (0o700, "rwx") } else { (0o600, "rw") };
+        if mode & strangers != 0 {
+            state = state.max(if found.is_dir() { State::Warning } else { State::Fault });
+            messages.push(format!(
+                "{name} is open to others (mode {mode:o}); run: sudo chmod {letters}= {argument}"
+            ));
+        }
+        if is_volume && path == data_dir {
+            continue;
+        }
+        let (needed, rights) = if found.is_dir() { (0o700, "rwx") } else { (0o600, "rw") };
         if mode & needed != needed {
             state = State::Fault;
             messages.push(format!(
-                "{name} is closed to its owner (mode {mode:o}); chmod u={letters} it"
+                "{name} is closed to its owner (mode {mode:o}); run: sudo chmod u={rights} \
+                 {argument}"
             ));
         }
-        if mode & 0o077 != 0 {
-            state = state.max(if found.is_dir() { State::Warning } else { State::Fault });
-            messages.push(format!("{name} is open to others (mode {mode:o}); chmod go= it"));
-        }
-        if found.uid() != owner && !(owner == 0 && path == data_dir) {
-            state = State::Fault;
-            let (user, owner) = (user_name(found.uid()), user_name(owner));
-            messages.push(format!(
-                "{name} belongs to {user}, so the service cannot open it; chown {owner}: it"
-            ));
+        if found.uid() != owner {
+            foreign.push(format!("{name} belongs to {}", user_name(found.uid())));
         }
     }
+    let owner = user_name(owner);
+    if let Some(first) = foreign.first() {
+        state = State::Fault;
+        messages.push(format!(
+            "{first}, so the service cannot open it ({}); run: sudo chown -R {owner}: {}",
+            count(foreign.len() as u64, "such file"),
+            quoted(&data_dir.to_string_lossy())
+        ));
+    }
     if messages.is_empty() {
-        messages.push(format!("private to {}", user_name(owner)));
+        messages.push(format!("private to {owner}"));
     }
     Ok(Check::new("permissions", state, messages.join("; ")))
 }
@@ -175,6 +194,7 @@ fn files_of_databases(data_dir: &Path) -> Vec<PathBuf> {
         let name = path.to_string_lossy();
         [".db", "-wal", "-shm"].iter().any(|end| name.ends_with(end))
     });
+    found.sort();
     [directories.to_vec(), found].concat()
 }
 
@@ -186,7 +206,7 @@ fn check_databases(findings: &[Finding]) -> Vec<Check> {
         let (state, message) = if finding.is_orphan {
             (State::Warning, format!("{ORPHAN}; move it away if no tenant is missing"))
         } else {
-            let advice = if finding.is_older { "" } else { ADVICE };
+            let advice = if finding.names_cure { "" } else { ADVICE };
             (State::Fault, format!("{}{advice}", finding.problems.join("; ")))
         };
         Check::new(&finding.database, state, message)
@@ -200,13 +220,21 @@ fn check_databases(findings: &[Finding]) -> Vec<Check> {
     checks
 }
 
-/// Warns of keys that end within 14 days: somebody may have to replace them.
+/// Warns of keys that end within 14 days: somebody may have to replace them. A key that was replaced
+/// has a newer one of its name, which ends later.
 fn check_keys(registry: &Registry, now: Moment) -> anyhow::Result<Check> {
     let mut ending = Vec::new();
     for (tenant, _) in registry.list_tenants()? {
-        for key in registry.list_keys(tenant.id)? {
-            let is_active = key.state(now) == KeyState::Active;
-            if let Some(end) = key.near_end(now).filter(|_| is_active) {
+        let mut keys = registry.list_keys(tenant.id)?;
+        keys.retain(|key| key.state(now) == KeyState::Active);
+        for key in &keys {
+            let Some(end) = key.near_end(now) else { continue };
+            let is_replaced = keys.iter().any(|newer| {
+                newer.id > key.id
+                    && newer.name == key.name
+                    && newer.expires_at.is_none_or(|later| later > end)
+            });
+            if !is_replaced {
                 ending.push(format!("key {} of {} at {end}", key.id, tenant.name));
             }
         }

@@ -1,13 +1,16 @@
 //! `restore`: restores a backup, whole or one tenant.
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::print_stderr;
-use super::{GlobalOptions, UsageError, tenant_name};
+use super::{GlobalOptions, UsageError, quoted, tenant_name};
 use crate::clock::Clock;
+use crate::files::{open_parent, user_name};
 use crate::store::archive::{LeftOutTenant, Restore, Restored, restore};
 use crate::words::count;
 
@@ -39,6 +42,9 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         now: Clock::system().now(),
     })?;
     report(&restored);
+    if let Some(advice) = foreign_home(&options.data_dir) {
+        print_stderr(&advice);
+    }
     options.report(&document(&restored), &text(&restored))
 }
 
@@ -62,6 +68,19 @@ fn report(restored: &Restored) {
     if let Some(advice) = restored.replicator_advice {
         print_stderr(advice);
     }
+}
+
+/// The advice to root, who has restored into a directory below one of another user.
+fn foreign_home(data_dir: &Path) -> Option<String> {
+    let owner = fs::metadata(data_dir).ok()?.uid();
+    let home = open_parent(data_dir).and_then(|parent| parent.metadata()).ok()?.uid();
+    let (user, argument) = (user_name(home), quoted(&data_dir.to_string_lossy()));
+    (owner == 0 && home != 0).then(|| {
+        format!(
+            "the files belong to root, and the directory above them to {user}; if {user} runs the \
+             service, run: sudo chown -R {user}: {argument}"
+        )
+    })
 }
 
 fn document(restored: &Restored) -> Value {

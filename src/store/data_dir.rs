@@ -29,9 +29,8 @@
 //! lock of `data/tenants`, a second server would wait for the first one instead of ending with an
 //! error.
 //!
-//! [`DataDir::create`], [`DataDir::open`], [`DataDir::open_to_serve`] and every restore compare the
-//! user who runs the process with the owner of the registry. Root is no exception: the service
-//! could not open the files that root creates.
+//! Each of them, except [`DataDir::lock_to_serve`], needs the user who owns the files
+//! ([`require_owner`]). Root is no exception: the service could not open the files that root creates.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File, TryLockError};
@@ -92,12 +91,13 @@ pub(crate) fn has_files(database: &Database) -> bool {
     database.files().any(|name| name.try_exists().unwrap_or(true))
 }
 
-/// Whether the directory has nothing but hidden files, such as a `.gitignore`, and the empty
-/// directory of tenants' files that a failed command may leave.
+/// Whether the directory has nothing but hidden files, such as a `.gitignore`, the `lost+found` of a
+/// file system, and the empty directory of tenants' files that a failed command may leave.
 fn has_no_data(data_dir: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(data_dir)? {
         let entry = entry?;
-        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        let name = entry.file_name();
+        let is_hidden = name.as_encoded_bytes().starts_with(b".") || name == "lost+found";
         let is_for_tenants = entry.path() == tenants_dir(data_dir) && entry.file_type()?.is_dir();
         if !(is_hidden || is_for_tenants && fs::read_dir(entry.path())?.next().is_none()) {
             return Ok(false);
@@ -107,25 +107,26 @@ fn has_no_data(data_dir: &Path) -> io::Result<bool> {
 }
 
 /// Fails if another user owns the registry. Example: root runs `tenantdesk tenant create` in a
-/// directory of the user `tenantdesk`. The service could not open the new tenant's file.
+/// directory of the user `tenantdesk`. The service could not open the new tenant's file. Returns
+/// whether there is a registry.
 ///
-/// If there is no registry yet, only a restore compares with the owner of the directory. Other
-/// commands accept the directory: a container often mounts a new directory of another user.
+/// If there is none, the owner of the directory decides. A directory of root is accepted then: a
+/// container's volume often belongs to root, and lets the service in by its group.
 ///
 /// If root already owns the registry in the service's directory, the advice to run the command as
 /// root would not help the service. So the message says how to give the files back to the service.
-pub(crate) fn require_owner(data_dir: &Path, is_restore: bool) -> Result<(), OpenError> {
+pub(crate) fn require_owner(data_dir: &Path) -> Result<bool, OpenError> {
     let registry = registry_database(data_dir);
     // If the directory cannot be looked up, the caller cannot open it either, and reports why.
-    let Ok(of_directory) = fs::metadata(data_dir).map(|found| found.uid()) else { return Ok(()) };
-    let owner = match fs::symlink_metadata(registry.path()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_restore => return Ok(()),
-        // No registry, or a directory that this user may not search.
-        Err(_) => of_directory,
-        Ok(found) => found.uid(),
+    let Ok(of_directory) = fs::metadata(data_dir).map(|found| found.uid()) else {
+        return Ok(false);
     };
-    if owner == geteuid().as_raw() {
-        return Ok(());
+    let found = fs::symlink_metadata(registry.path());
+    let is_missing = found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    // Without an owner there is no registry, or a directory that this user may not search.
+    let owner = found.map_or(of_directory, |found| found.uid());
+    if owner == geteuid().as_raw() || is_missing && of_directory == 0 {
+        return Ok(!is_missing);
     }
     if owner == 0 && of_directory != 0 {
         let (user, directory) = (files::user_name(of_directory), data_dir.display());
@@ -135,6 +136,15 @@ pub(crate) fn require_owner(data_dir: &Path, is_restore: bool) -> Result<(), Ope
         )));
     }
     Err(OpenError::OtherOwner { path: data_dir.to_owned(), owner: files::user_name(owner) })
+}
+
+/// Fails if another user owns the registry, or if there is none.
+fn require_registry(data_dir: &Path) -> Result<(), OpenError> {
+    if require_owner(data_dir)? {
+        return Ok(());
+    }
+    // Also if the registry has appeared since: nobody has compared its owner.
+    Err(OpenError::Missing(registry_database(data_dir).path().to_owned()))
 }
 
 /// Creates the data directory and the directory of the tenants' files, as far as they do not exist.
@@ -163,19 +173,20 @@ pub struct DataDir {
 
 impl DataDir {
     /// Creates the directory and an empty registry, each if there is none. An existing directory
-    /// keeps its mode. The lock keeps out a second process that creates a registry, and a restore
-    /// of everything.
+    /// keeps its mode, and may belong to any user: a container often mounts a new directory of
+    /// another user. The lock keeps out a second process that creates a registry, and a restore of
+    /// everything.
     pub fn create(path: &Path) -> Result<(), OpenError> {
-        require_owner(path, false)?;
-        create_directories(path)?;
         let registry = registry_database(path);
         if has_files(&registry) {
-            return Ok(());
+            require_owner(path)?;
+            return create_directories(path);
         }
+        create_directories(path)?;
         let _alone = lock_alone(path)?;
         // Another process may have created the registry before this process got the lock.
         if has_files(&registry) {
-            return Ok(());
+            return require_owner(path).map(drop);
         }
         if !tenant_file_ids(path).is_ok_and(|ids| ids.is_empty()) {
             let what =
@@ -187,7 +198,7 @@ impl DataDir {
 
     /// Opens an existing data directory for a command. A server may run meanwhile.
     pub fn open(path: &Path) -> Result<DataDir, OpenError> {
-        require_owner(path, false)?;
+        require_registry(path)?;
         registry_database(path).require_file()?;
         DataDir::recover_and_lock_shared(path, false)
     }
@@ -196,7 +207,7 @@ impl DataDir {
     /// until no command uses the directory, recovers every WAL, and migrates older files. A tenant
     /// that cannot be migrated is unavailable.
     pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
-        require_owner(path, false)?;
+        require_registry(path)?;
         let data_dir = DataDir::recover_and_lock_shared(path, true)?;
         migrate(&registry_database(path))?;
         for id in tenant_file_ids(path)? {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::imports::{ROWS, write_rows};
-use crate::support::{ALL, DataDir, Setup, TestServer, until};
+use crate::support::{ALL, DataDir, Setup, TestServer, database, until, uuid};
 
 fn directories(data_dir: &DataDir) -> Vec<String> {
     let entries = std::fs::read_dir(data_dir.home().join("backups")).unwrap();
@@ -54,7 +54,17 @@ fn everything_is_restored_on_another_machine() {
     let key = tenant.key(ALL);
     tenant.key(ALL);
     tenant.key_command("revoke", &tenant.key(ALL));
-    server.with_key(&key.key).customer("Eins");
+    let api = server.with_key(&key.key);
+    api.customer("Eins");
+    // The backup has a stored response of each kind, and an entry of each kind.
+    let (post, id) = (uuid(), "/customers.php?id=2");
+    let body = json!({"name": "Grüße \u{1}", "custom": {"room": "\u{7}"}});
+    let created = api.call("POST", "/v1/customers.php").key(&post).json(&body).send().is(201);
+    api.call("PUT", id).key(&uuid()).json(&json!({"name": "Zwei"})).send().is(200);
+    let operation = json!({"method": "PUT", "path": id, "body": {"city": "Kiel"}});
+    let batch = json!({"operations": [operation]});
+    api.call("POST", "/batch.php").key(&uuid()).json(&batch).send().is(200);
+    api.call("DELETE", id).key(&uuid()).send().is(204);
     server.cli(&["backup", "backups"]).done();
     let data_dir = DataDir::new(false);
     let backups = server.home().join("backups");
@@ -66,12 +76,14 @@ fn everything_is_restored_on_another_machine() {
     let other = crate::support::Setup::plain().start_at(data_dir);
     let api = other.with_key(&key.key);
     assert_eq!(api.get("/customers.php?id=1").found()["name"], "Eins");
-    assert_eq!(api.customer("Zwei"), 2);
+    let repeated = api.call("POST", "/v1/customers.php").key(&post).json(&body).send();
+    assert_eq!((repeated.status, repeated.body), (201, created.body));
+    assert_eq!(api.customer("Drei"), 3);
     other.cli(&["restore", backups.to_str().unwrap(), "--force"]).ends_with(2);
     other.cli(&["restore", backups.to_str().unwrap()]).fails_saying("is not empty");
     other.cli(&["restore", backups.to_str().unwrap(), "acme", "--force"]).done();
     assert_eq!(api.ids("/customers.php"), [1]);
-    assert_eq!(api.customer("Drei"), 3);
+    assert_eq!(api.customer("Vier"), 4);
     let strange = DataDir::new(false);
     std::fs::create_dir_all(strange.data().join("empty")).unwrap();
     strange.cli(&["restore", backups.to_str().unwrap()]).fails_saying("is not empty");
@@ -283,6 +295,43 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     data_dir.cli(&["check"]).done();
     let removed = data_dir.cli_json(&["backup", "backups", "--keep", "1"]);
     assert_eq!(removed["removed"].as_array().unwrap().len(), 2);
+}
+
+/// An operator has looked after the file with sqlite3.
+#[test]
+fn a_backup_can_be_restored_or_names_the_sql_that_cures_the_file() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("other");
+    let file = data_dir.tenant("acme").file();
+    let sql = |sql: &str| database(&file).execute_batch(sql).unwrap();
+    sql("CREATE INDEX by_room ON customers (custom ->> 'room'); ANALYZE");
+    for (added, cure) in
+        [("index by_room", "DROP INDEX by_room"), ("table sqlite_stat1", "DROP TABLE sqlite_stat1")]
+    {
+        let said = format!("acme (id 2) is left out: {}: it has an added {added}", file.display());
+        let output = data_dir.cli(&["backup", "backups"]).ends_with(1);
+        assert!(output.stderr.contains(&format!("{said}; run in sqlite3: {cure}\n")), "{output:?}");
+        let doctor = data_dir.cli(&["doctor"]).ends_with(1).stdout;
+        assert!(doctor.contains(cure) && !doctor.contains("restore it"), "{doctor}");
+        sql(cure);
+    }
+    data_dir.cli(&["doctor"]).done();
+    // A page size that fits the file system is no fault, whatever the other file has.
+    let in_pages = |size: u32| {
+        sql(&format!("PRAGMA journal_mode = DELETE; PRAGMA page_size = {size}; VACUUM"));
+    };
+    for (saved, live) in [(8192, 8192), (8192, 1024), (4096, 8192)] {
+        in_pages(saved);
+        data_dir.cli(&["backup", "backups"]).done();
+        in_pages(live);
+        data_dir.cli(&["restore", "backups", "acme", "--force"]).done();
+        let elsewhere = DataDir::new(false);
+        let backups = data_dir.home().join("backups");
+        elsewhere.cli(&["restore", backups.to_str().unwrap()]).done();
+        for checked in [&data_dir, &elsewhere] {
+            checked.cli(&["check"]).done();
+        }
+    }
 }
 
 /// The server starts with an empty data directory where the disk is not mounted. The backups of the

@@ -1,10 +1,11 @@
 //! Contract section 10: a command runs as the owner of the data directory. It never follows a
 //! symbolic link inside a data directory or a directory of backups.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use crate::support::server::{Output, run};
@@ -111,19 +112,71 @@ fn an_empty_directory_of_another_user_is_served_but_not_restored_into() {
     if !is_root(data_dir.home()) {
         return;
     }
+    let backups = backups.to_str().unwrap();
     let empty = DataDir::new(false);
     fs::create_dir(empty.data()).unwrap();
     chown(empty.data(), Some(STRANGER), Some(STRANGER)).unwrap();
-    for tenant in [None, Some("acme")] {
-        let arguments: Vec<&str> =
-            ["restore", backups.to_str().unwrap()].into_iter().chain(tenant).collect();
-        empty.cli(&arguments).fails_saying("belongs to 64999; run: sudo -u '#64999'");
+    for arguments in [
+        ["restore", backups].as_slice(),
+        &["restore", backups, "acme"],
+        &["tenant", "list"],
+        &["check"],
+    ] {
+        empty.cli(arguments).fails_saying("belongs to 64999; run: sudo -u '#64999'");
     }
     assert_eq!(fs::read_dir(empty.data()).unwrap().count(), 0);
     let arguments = ["serve", "--create-tenant", "demo", "--listen", "192.0.2.1:80"];
     // It has opened the directory, and fails at the port.
     empty.cli(&arguments).fails_saying("192.0.2.1:80");
     empty.tenant("demo");
+    // A restore of root makes files that the owner of the directory above cannot open.
+    chown(empty.home(), Some(STRANGER), None).unwrap();
+    fs::remove_dir_all(empty.data()).unwrap();
+    let restored = empty.cli(&["restore", backups]).done();
+    let advice = format!("run: sudo chown -R {STRANGER}: {}", empty.data().display());
+    assert!(restored.stderr.contains(&advice), "{restored:?}");
+}
+
+/// Kubernetes mounts a volume that belongs to root, and lets the service in by its group.
+#[test]
+fn a_volume_of_root_and_the_services_group_is_used() {
+    let (data_dir, backups) = with_backup();
+    if !is_root(data_dir.home()) {
+        return;
+    }
+    let backups = backups.to_str().unwrap();
+    let volume = || {
+        let volume = DataDir::for_two_users();
+        fs::create_dir_all(volume.data().join("lost+found")).unwrap();
+        chown(volume.data(), None, Some(STRANGER)).unwrap();
+        fs::set_permissions(volume.data(), Permissions::from_mode(0o2770)).unwrap();
+        volume
+    };
+    // Root may restore into it, too, if the service runs as root.
+    let of_root = volume();
+    of_root.cli(&["restore", backups]).done();
+    of_root.cli(&["doctor"]).done();
+    let output = run_as(&volume(), STRANGER, &["restore", backups]);
+    output.fails_saying(&format!("; run: sudo chown -R {STRANGER}: {backups}"));
+    for entry in tree(Path::new(backups)) {
+        chown(entry, Some(STRANGER), None).unwrap();
+    }
+    chown(backups, Some(STRANGER), None).unwrap();
+    for tenant in [None, Some("acme")] {
+        let volume = volume();
+        let arguments: Vec<&str> = ["restore", backups].into_iter().chain(tenant).collect();
+        run_as(&volume, STRANGER, &arguments).done();
+        // Kubernetes gives the group access to all files when it mounts the volume again.
+        for file in tree(&volume.data()).into_iter().filter(|path| path.is_file()) {
+            fs::set_permissions(file, Permissions::from_mode(0o660)).unwrap();
+        }
+        let output = run_as(&volume, STRANGER, &["doctor"]).done();
+        assert!(output.stdout.contains("private to 64999"), "{output:?}");
+        let serve = ["serve", "--listen", "192.0.2.1:80"];
+        run_as(&volume, STRANGER, &serve).fails_saying("192.0.2.1:80");
+        // Root's files would lock the service out.
+        volume.cli(&["tenant", "create", "beta"]).fails_saying("belongs to 64999");
+    }
 }
 
 #[test]
@@ -191,6 +244,31 @@ fn a_link_in_place_of_a_database_or_a_directory_is_refused() {
     data_dir.cli(&["check"]).done();
 }
 
+/// SQLite would wait for ever for somebody who writes to the FIFO.
+#[test]
+fn what_is_no_file_in_place_of_one_is_refused() {
+    let (data_dir, backups) = with_backup();
+    let backups = backups.to_str().unwrap();
+    for database in ["registry.db", "tenants/1.db"] {
+        for suffix in ["", "-wal", "-shm", "-journal"] {
+            let path = data_dir.data().join(format!("{database}{suffix}"));
+            let aside = data_dir.home().join("aside");
+            let existed = fs::rename(&path, &aside).is_ok();
+            assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+            for arguments in [["check"].as_slice(), &["doctor"], &["backup", backups, "acme"]] {
+                let output = data_dir.cli(arguments).ends_with(1);
+                let said = format!("{}{}", output.stdout, output.stderr);
+                assert!(said.contains("is not a regular file"), "{path:?} {arguments:?}: {said}");
+            }
+            fs::remove_file(&path).unwrap();
+            if existed {
+                fs::rename(&aside, &path).unwrap();
+            }
+        }
+    }
+    data_dir.cli(&["check"]).done();
+}
+
 #[test]
 fn a_linked_backup_is_neither_restored_nor_removed() {
     let (data_dir, backups) = with_backup();
@@ -201,7 +279,7 @@ fn a_linked_backup_is_neither_restored_nor_removed() {
     let dir = backups.to_str().unwrap();
     data_dir
         .cli(&["restore", dir, "acme", "--force"])
-        .fails_saying("holds no backup of the tenant");
+        .fails_saying("holds no backup of the tenant acme, and none of another tenant");
     for _ in 0..2 {
         data_dir.cli(&["backup", dir, "--keep", "1"]).done();
     }

@@ -11,15 +11,14 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::check::Extent;
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
-use super::{ArchiveError, Staging, check, file_error};
+use super::{ArchiveError, Staging, check, file_error, not_read};
 use crate::clock::Moment;
 use crate::files;
 use crate::model::{ALL, Resource};
 use crate::store::data_dir::{registry_database, tenant_database, tenants_dir};
 use crate::store::database::{Database, Role, copy_pages, is_write_error, open_plain};
-use crate::store::error::{DatabaseError, OpenError};
+use crate::store::error::DatabaseError;
 use crate::store::records::Reading;
 use crate::store::registry::{Registry, TenantRow};
 
@@ -151,7 +150,7 @@ fn save_tenants(
     Ok(())
 }
 
-/// Copies a database and checks the copy. Returns the copy, which is not synced.
+/// Copies a database and checks the copy as a restore does. Returns the copy, which is not synced.
 ///
 /// # Errors
 ///
@@ -164,10 +163,8 @@ fn save_database(live: &Database, copy: &Database, what: &str) -> Result<Connect
         false => unreadable(what, live.error(&error)),
     })?;
     let connection = open_plain(copy.path())?;
-    match check::problems(&connection, copy.schema, Extent::Backup).into_iter().next() {
-        Some(cause) => {
-            Err(unreadable(what, OpenError::Damaged { path: live.path().to_owned(), cause }))
-        }
+    match check::problems(&connection, copy.schema).first() {
+        Some(problem) => Err(unreadable(what, format!("{}: {problem}", live.path().display()))),
         None => Ok(connection),
     }
 }
@@ -214,13 +211,15 @@ pub(super) fn sync(path: &Path) -> Result<(), ArchiveError> {
 /// If a manifest cannot be read: an older backup could be taken for the newest.
 pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, ArchiveError> {
     let mut found = Vec::new();
-    for directory in directories(dir).map_err(file_error(dir))? {
-        let path = directory.join(manifest::NAME);
-        // A directory without a manifest is no backup.
-        if fs::symlink_metadata(&path).is_ok() {
-            let manifest = Manifest::read(&directory)?;
-            found.push((directory, manifest));
+    for directory in directories(dir).map_err(not_read(dir, dir))? {
+        match fs::symlink_metadata(directory.join(manifest::NAME)) {
+            // A directory without a manifest is no backup.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(not_read(&directory, dir)(error)),
+            Ok(_) => {}
         }
+        let manifest = Manifest::read(&directory)?;
+        found.push((directory, manifest));
     }
     found.sort_by_cached_key(|(directory, manifest)| {
         Reverse((manifest.sequence, manifest.created_at, directory.clone()))

@@ -9,26 +9,71 @@ use jiff::civil::Date;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use crate::model::custom::parse_text;
 use crate::model::{ALL, Resource, Scope, TenantId};
 use crate::password;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 use crate::store::data_dir::{
     DataDir, TENANT, registry_database, tenant_database, tenant_file_ids,
 };
-use crate::store::database::{self, Database, Role, Schema};
-use crate::store::error::OpenError;
-use crate::store::records::KeyLabel;
+use crate::store::database::{self, Database, Role, SQL_CURE, Schema};
+use crate::store::error::{DatabaseError, OpenError};
+use crate::store::records::{KeyLabel, Reading};
 use crate::store::registry::{
-    EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, TENANT_COLUMNS, TenantRow, check_key_name,
+    EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, MAX_KEYS, TENANT_COLUMNS, TenantRow, check_key_name,
 };
-
-/// The highest id and number of an entry that is accepted: half as much again as an import takes
-/// (`MAX_ID`), and far from the end.
-const LAST_NUMBER: i64 = i64::MAX / 4 * 3;
 
 /// The bytes of the longest text of a record: 5,000 characters.
 pub(super) const LONGEST_TEXT: usize = 4 * 5_000;
+
+/// What each value of a column is in a file that the program has written: table, column, condition.
+/// `*` stands for every table with the column. A null value meets a condition that is null.
+///
+/// An id or a number ends far from the end of the integers, so that a million times as many follow
+/// as an import can use (`MAX_ID`).
+const RULES: [(&str, &str, &str); 24] = [
+    ("*", "id", "id BETWEEN 1 AND 0x7fffffffffffffff / 4 * 3"),
+    ("*", "seq", "coalesce(seq, -1) BETWEEN 0 AND 0x7fffffffffffffff / 4 * 3"),
+    ("*", "version", "coalesce(version, -1) BETWEEN 0 AND 0x7fffffffffffffff / 4 * 3"),
+    ("*", "record_id", "record_id BETWEEN 0 AND 0x7fffffffffffffff / 4 * 3"),
+    // 20 values of 500 characters, each of which JSON escapes in 6 bytes at most.
+    ("*", "custom", "octet_length(custom) <= 80000"),
+    ("changes", "at", "length(at) = 20 AND at NOT GLOB '*[^0-9TZ:-]*'"),
+    ("changes", "resource", "resource NOT GLOB '*[^a-z]*'"),
+    ("changes", "action", "action NOT GLOB '*[^a-z]*'"),
+    ("changes", "fields", "json_valid(fields) AND fields NOT GLOB '*[^]a-z0-9_,\"[]*'"),
+    // All values of a record, as JSON.
+    (
+        "changes",
+        "before",
+        "iif(json_valid(before), json_type(before) = 'object', before IS NULL)
+         AND octet_length(before) <= 320000",
+    ),
+    (
+        "changes",
+        "by_name",
+        "octet_length(by_name) <= 400 AND by_name NOT GLOB '*[\u{1}-\u{1f}\u{7f}-\u{9f}]*'",
+    ),
+    ("changes", "by_prefix", "length(by_prefix) = 8 AND by_prefix NOT GLOB '*[^!-~]*'"),
+    ("changes", "request_id", "length(request_id) = 16"),
+    ("changes_removed", "resource", "resource NOT GLOB '*[^a-z]*'"),
+    ("changes_state", "lineage", "length(lineage) = 16"),
+    ("changes_state", "last_seq", "last_seq BETWEEN 0 AND 0x7fffffffffffffff / 4 * 3"),
+    // The longest `--keep-changes`: 3,650 days.
+    ("changes_state", "keep_seconds", "keep_seconds BETWEEN 0 AND 3650 * 86400"),
+    ("idempotency", "key", "length(key) = 16"),
+    ("idempotency", "request", "length(request) = 32"),
+    ("idempotency", "status", "status IN (200, 201, 204)"),
+    ("idempotency", "location", "location GLOB '/*' AND location NOT GLOB '*[^!-~]*'"),
+    ("idempotency", "etag", "length(etag) < 22 AND trim(etag, '\"') NOT GLOB '*[^0-9]*'"),
+    // A batch of 100 records.
+    (
+        "idempotency",
+        "body",
+        "octet_length(body) <= 32000000
+         AND (octet_length(body) = 0 OR json_valid(CAST(body AS TEXT)))",
+    ),
+    ("key_events", "client", "length(client) <= 45 AND client NOT GLOB '*[^!-~]*'"),
+];
 
 /// The result for one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +86,8 @@ pub struct Finding {
     /// crash in the middle of the creation or deletion of a tenant leaves one. Ids are never used
     /// again, so it harms nobody.
     pub is_orphan: bool,
-    /// Whether the only problem is a schema of an older version.
-    pub is_older: bool,
+    /// Whether each problem says what to do, so that no backup is needed.
+    pub names_cure: bool,
 }
 
 /// The problems of each kind that are listed for one database.
@@ -65,15 +110,22 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
         rows.map(|rows| rows.into_iter().map(|tenant| tenant.id).collect());
     let finding = |file: &Database, is_orphan: bool| {
         let database = file.name_in(data_dir);
-        let found = |problems, is_older| Finding { database, problems, is_orphan, is_older };
-        match file.open(Role::Bulk) {
-            _ if is_orphan => found(Vec::new(), false),
-            Ok(opened) => found(problems(&opened, file.schema, Extent::Everything), false),
-            Err(error @ (OpenError::Older { .. } | OpenError::TooOld { .. })) => {
-                found(vec![error.to_string()], true)
+        let (problems, names_cure) = match file.open(Role::Bulk) {
+            _ if is_orphan => (Vec::new(), false),
+            Ok(opened) => {
+                let mut found = problems(&opened, file.schema);
+                if found.is_empty() {
+                    found = listed(problems_of_records(&opened, file.schema));
+                }
+                let names_cure = found.iter().all(|problem| problem.contains(SQL_CURE));
+                (found, names_cure)
             }
-            Err(error) => found(vec![error.to_string()], false),
-        }
+            Err(error) => {
+                let is_old = matches!(error, OpenError::Older { .. } | OpenError::TooOld { .. });
+                (vec![error.to_string()], is_old)
+            }
+        };
+        Finding { database, problems, is_orphan, names_cure }
     };
     let ids = files.union(known.as_ref().unwrap_or(&files));
     let of_tenant = |id: &TenantId| {
@@ -83,38 +135,31 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     Ok([finding(&registry, false)].into_iter().chain(ids.map(of_tenant)).collect())
 }
 
-/// How much is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Extent {
-    /// Faults that the program cannot work with. A backup without them is worth having.
-    Backup,
-    /// Also content that the program does not make. Examples: a counter without room for another
-    /// id, or a password hash that takes all memory.
-    Restore,
-    /// Also the change log's counters and the search tables, which takes long.
-    Everything,
-}
-
 /// Finds problems of one kind.
 type Check = fn(&Connection, &Schema) -> rusqlite::Result<Vec<String>>;
 
-/// Every check, and the extent from which on it is made. Each relies on those before it: a schema
-/// that is not the program's may have views, and a damaged table may have no end.
-const CHECKS: [(Extent, Check); 7] = [
-    (Extent::Backup, database::differences),
-    (Extent::Backup, integrity_problems),
-    (Extent::Backup, broken_foreign_keys),
-    (Extent::Backup, invalid_texts),
-    (Extent::Restore, values_out_of_range),
-    (Extent::Restore, invalid_rows),
-    (Extent::Everything, problems_of_records),
+/// Each relies on those before it: a schema that is not the program's may have views, and a damaged
+/// table may have no end.
+const CHECKS: [Check; 7] = [
+    database::differences,
+    integrity_problems,
+    broken_foreign_keys,
+    invalid_texts,
+    invalid_values,
+    invalid_rows,
+    change_log_problems,
 ];
 
-/// The problems that the first check finds which finds any.
-pub(super) fn problems(connection: &Connection, schema: &Schema, extent: Extent) -> Vec<String> {
-    let checks = CHECKS.iter().filter(|(from, _)| *from <= extent);
-    let mut found = checks.map(|(_, check)| listed(check(connection, schema)));
-    found.find(|problems| !problems.is_empty()).unwrap_or_default()
+/// The problems that the first check finds which finds any. A backup and a restore refuse a file
+/// with problems.
+pub(super) fn problems(connection: &Connection, schema: &Schema) -> Vec<String> {
+    for check in CHECKS {
+        let problems = listed(check(connection, schema));
+        if !problems.is_empty() {
+            return problems;
+        }
+    }
+    Vec::new()
 }
 
 fn listed(found: rusqlite::Result<Vec<String>>) -> Vec<String> {
@@ -168,60 +213,61 @@ pub(super) fn texts(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<
     connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
 }
 
-fn values_out_of_range(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
-    let invalid = "SELECT 'sqlite_sequence is not as the program makes it' WHERE EXISTS (
-         SELECT 1 FROM sqlite_sequence GROUP BY name HAVING count(*) > 1 OR name NOT IN
-           (SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%'))
-         UNION ALL SELECT 'a page has another size' FROM pragma_page_size WHERE page_size <> 4096";
-    let mut found = texts(connection, invalid)?;
-    let columns = "SELECT format('%s.%s', tables.name, columns.name)
-         FROM pragma_table_list AS tables JOIN pragma_table_info(tables.name) AS columns
-         WHERE tables.schema = 'main' AND tables.type = 'table'";
-    for name in texts(connection, columns)? {
-        let (table, column) = name.split_once('.').unwrap_or_default();
+/// The columns with a value that breaks its rule.
+fn invalid_values(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
+    let mut found = Vec::new();
+    let tables = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'";
+    for table in texts(connection, tables)? {
         let is_shown = table == "changes" || ALL.iter().any(|resource| resource.plural == table);
-        let fault = match column {
-            "id" => format!("id NOT BETWEEN 1 AND {LAST_NUMBER}"),
-            "version" | "seq" | "record_id" | "last_seq" | "entries" => {
-                format!("({column} BETWEEN 0 AND {LAST_NUMBER}) IS NOT TRUE")
+        let (mut columns, mut breaks) = (Vec::new(), Vec::new());
+        let of_table = format!("SELECT name FROM pragma_table_info('{table}')");
+        for column in texts(connection, &of_table)? {
+            let rule = RULES
+                .iter()
+                .find(|(of, of_column, _)| *of_column == column && (*of == table || *of == "*"));
+            if let Some((.., rule)) = rule {
+                breaks.push(format!("max(NOT ({rule}))"));
+                columns.push(column);
+            } else if is_shown && column != "search" {
+                breaks.push(format!("max(octet_length({column}) > {LONGEST_TEXT})"));
+                columns.push(column);
             }
-            // All values of a record, as JSON.
-            "before" => format!("octet_length(before) > {}", 16 * LONGEST_TEXT),
-            // 20 values of 500 characters, each of which JSON escapes in 6 bytes at most.
-            "custom" => format!("octet_length(custom) > {}", 4 * LONGEST_TEXT),
-            _ if is_shown && column != "search" => {
-                format!("octet_length({column}) > {LONGEST_TEXT}")
+        }
+        if columns.is_empty() {
+            continue;
+        }
+        let sql = format!("SELECT {} FROM \"{table}\"", breaks.join(", "));
+        connection.query_row(&sql, [], |row| {
+            for (at, column) in columns.iter().enumerate() {
+                if row.get::<_, Option<bool>>(at)? == Some(true) {
+                    found
+                        .push(format!("{table}.{column} has a value that tenantdesk never writes"));
+                }
             }
-            _ => continue,
-        };
-        let exists = format!("EXISTS (SELECT 1 FROM {table} WHERE {fault})");
-        found
-            .extend(texts(connection, &format!("SELECT '{name} is out of range' WHERE {exists}"))?);
+            Ok(())
+        })?;
     }
     Ok(found)
 }
 
 fn invalid_rows(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+    let mut found = texts(
+        connection,
+        "SELECT 'sqlite_sequence is not as the program makes it' WHERE EXISTS (
+         SELECT 1 FROM sqlite_sequence GROUP BY name HAVING count(*) > 1 OR name NOT IN
+           (SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%'))",
+    )?;
     if !ptr::eq(schema, &TENANT) {
-        return invalid_registry_rows(connection);
+        found.extend(invalid_registry_rows(connection)?);
+        return Ok(found);
     }
-    let control = "*[\u{1}-\u{1f}\u{7f}-\u{9f}]*";
-    let sql = format!(
-        "SELECT 'changes_state has not one row'
-         WHERE (SELECT count(*) FROM changes_state) <> 1
-         UNION ALL SELECT 'changes has a name with control characters' FROM changes
-         WHERE by_name GLOB '{control}' OR by_prefix GLOB '{control}'"
-    );
-    let mut found = texts(connection, &sql)?;
-    for Resource { plural: table, .. } in ALL {
-        let sql = format!("SELECT custom FROM {table} WHERE custom <> '{{}}'");
-        let mut customs = connection.prepare(&sql)?;
-        let mut rows = customs.query([])?;
-        while let Some(row) = rows.next()? {
-            if parse_text(row.get_ref(0)?.as_str()?).is_none() {
-                found.push(format!("{table} has custom fields that the program does not make"));
-                break;
-            }
+    let state = "SELECT 'changes_state has not one row'
+                 WHERE (SELECT count(*) FROM changes_state) <> 1";
+    found.extend(texts(connection, state)?);
+    for resource in ALL {
+        let read = Reading::new(connection).each(resource, |_| Ok::<(), DatabaseError>(()));
+        if read.is_err() {
+            found.push(format!("{} has a record that tenantdesk never writes", resource.plural));
         }
     }
     Ok(found)
@@ -230,6 +276,11 @@ fn invalid_rows(connection: &Connection, schema: &Schema) -> rusqlite::Result<Ve
 /// Tenants, keys and events.
 fn invalid_registry_rows(registry: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut found: Vec<String> = tenants(registry)?.iter().filter_map(tenant_problem).collect();
+    let sql = format!(
+        "SELECT format('the tenant %d has more than {MAX_KEYS} keys', tenant_id) FROM keys
+         GROUP BY tenant_id HAVING count(*) > {MAX_KEYS}"
+    );
+    found.extend(texts(registry, &sql)?);
     let mut statement =
         registry.prepare(&format!("SELECT {KEY_COLUMNS}, hash, scopes FROM keys"))?;
     let columns = KEY_COLUMNS.split(',').count();
@@ -291,7 +342,7 @@ pub(in crate::store) fn problems_of_records(
     }
     // One state of the file, also beside a server.
     let snapshot = connection.unchecked_transaction()?;
-    let mut problems = change_log_problems(connection)?;
+    let mut problems = change_log_problems(connection, schema)?;
     for resource in ALL {
         if !search_fits(connection, resource)? {
             let table = resource.plural;
@@ -302,7 +353,11 @@ pub(in crate::store) fn problems_of_records(
     Ok(problems)
 }
 
-fn change_log_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+/// The counters of the change log that do not fit its entries and the records.
+fn change_log_problems(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+    if !ptr::eq(schema, &TENANT) {
+        return Ok(Vec::new());
+    }
     let versions = ALL.map(|resource| format!("SELECT max(version) FROM {}", resource.plural));
     let sql = format!(
         "WITH present (entries, seq) AS

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::tests::{Fixture, assert_has_no_tenant, backup_of_0_4_0, sign};
 use super::{ArchiveError, check, manifest};
 use crate::model::{ALL, Kind};
+use crate::store::data_dir::TENANT;
 use crate::store::database::open_plain;
 use crate::store::registry::Registry;
 
@@ -44,7 +45,8 @@ fn assert_refused(expected: &str, prepare: impl FnOnce(&Path)) {
         let text = error.to_string();
         assert!(text.contains(expected) && !text.contains('\n'), "{expected}: {text}");
         assert!(!text.contains(char::is_control), "{text:?}");
-        let is_refusal = matches!(error, ArchiveError::Refused { .. } | ArchiveError::File { .. });
+        let is_refusal =
+            matches!(error, ArchiveError::Refused { .. } | ArchiveError::NotRead { .. });
         assert!(is_refusal, "{error:?}");
     }
     assert!(begun.elapsed().as_secs() < 30, "{expected}");
@@ -100,13 +102,21 @@ fn counters_without_room_are_refused() {
     for name in ["tenants", "keys", "key_events"] {
         let sql =
             format!("UPDATE sqlite_sequence SET seq = 9223372036854775806 WHERE name = '{name}'");
-        assert_sql_refused(REGISTRY, &sql, "sqlite_sequence.seq is out of range");
+        assert_sql_refused(
+            REGISTRY,
+            &sql,
+            "sqlite_sequence.seq has a value that tenantdesk never writes",
+        );
     }
     for sql in [
         "UPDATE sqlite_sequence SET seq = 6917529027641081854",
         "UPDATE sqlite_sequence SET seq = 'many'",
     ] {
-        assert_sql_refused(ONE, sql, "sqlite_sequence.seq is out of range");
+        assert_sql_refused(
+            ONE,
+            sql,
+            "sqlite_sequence.seq has a value that tenantdesk never writes",
+        );
     }
     for sql in [
         "INSERT INTO sqlite_sequence VALUES ('customers', 1)",
@@ -115,26 +125,28 @@ fn counters_without_room_are_refused() {
         assert_sql_refused(ONE, sql, "sqlite_sequence is not as the program makes it");
     }
     let sql = "UPDATE keys SET id = 6917529027641081854; UPDATE sqlite_sequence SET seq = 1";
-    assert_sql_refused(REGISTRY, sql, "keys.id is out of range");
+    assert_sql_refused(REGISTRY, sql, "keys.id has a value that tenantdesk never writes");
     let sql = "UPDATE customers SET id = -1";
-    assert_sql_refused(ONE, sql, "customers.id is out of range");
+    assert_sql_refused(ONE, sql, "customers.id has a value that tenantdesk never writes");
 }
 
 #[test]
-fn texts_pages_and_ids_are_refused_that_the_program_does_not_make() {
+fn texts_and_ids_are_refused_that_the_program_does_not_make() {
     for column in ["name", "notes", "created_at", "email"] {
         let sql = format!("UPDATE customers SET {column} = printf('%.*c', 20001, 'x')");
-        assert_sql_refused(ONE, &sql, &format!("customers.{column} is out of range"));
+        assert_sql_refused(
+            ONE,
+            &sql,
+            &format!("customers.{column} has a value that tenantdesk never writes"),
+        );
     }
     let sql = "UPDATE changes SET by_name = printf('%.*c', 20001, 'x')";
-    assert_sql_refused(ONE, sql, "changes.by_name is out of range");
+    assert_sql_refused(ONE, sql, "changes.by_name has a value that tenantdesk never writes");
     let sql = "UPDATE customers SET custom = '{\"a\":\"1\"},\"x\":{}'";
-    assert_sql_refused(ONE, sql, "customers has custom fields that the program does not make");
-    let sql = "PRAGMA journal_mode = DELETE; PRAGMA page_size = 65536; VACUUM";
-    assert_sql_refused(ONE, sql, "a page has another size");
+    assert_sql_refused(ONE, sql, "customers has a record that tenantdesk never writes");
     let sql = "UPDATE tenants SET id = 0; UPDATE keys SET tenant_id = 0;
                UPDATE key_events SET tenant_id = 0";
-    assert_sql_refused(REGISTRY, sql, "tenants.id is out of range");
+    assert_sql_refused(REGISTRY, sql, "tenants.id has a value that tenantdesk never writes");
 }
 
 #[test]
@@ -163,13 +175,22 @@ fn counters_of_the_change_log_without_room_are_refused() {
     for (sql, expected) in [
         (
             "UPDATE changes_state SET last_seq = 9223372036854775807",
-            "changes_state.last_seq is out of range",
+            "changes_state.last_seq has a value that tenantdesk never writes",
         ),
-        ("UPDATE changes SET seq = 6917529027641081854", "changes.seq is out of range"),
-        ("UPDATE customers SET version = 6917529027641081854", "customers.version is out of range"),
-        ("UPDATE changes SET record_id = -1", "changes.record_id is out of range"),
+        (
+            "UPDATE changes SET seq = 6917529027641081854",
+            "changes.seq has a value that tenantdesk never writes",
+        ),
+        (
+            "UPDATE customers SET version = 6917529027641081854",
+            "customers.version has a value that tenantdesk never writes",
+        ),
+        (
+            "UPDATE changes SET record_id = -1",
+            "changes.record_id has a value that tenantdesk never writes",
+        ),
         ("DELETE FROM changes_state", "changes_state has not one row"),
-        ("UPDATE changes SET by_name = char(27) || '[31m'", "control characters"),
+        ("UPDATE changes SET by_name = char(27) || '[31m'", "changes.by_name has a value"),
     ] {
         assert_sql_refused(ONE, sql, expected);
     }
@@ -178,42 +199,43 @@ fn counters_of_the_change_log_without_room_are_refused() {
 #[test]
 fn a_view_is_refused_and_not_read() {
     let view = format!("CREATE VIEW frequent_words AS {ENDLESS}");
-    assert_sql_refused(ONE, &view, "frequent_words is not what this program makes");
-    assert_sql_refused(REGISTRY, &view, "frequent_words is not what this program makes");
+    assert_sql_refused(ONE, &view, "it has an added view frequent_words");
+    assert_sql_refused(REGISTRY, &view, "it has an added view frequent_words");
     let instead = format!("DROP TABLE changes_removed; CREATE VIEW changes_removed AS {ENDLESS}");
-    assert_sql_refused(ONE, &instead, "changes_removed is not what this program makes");
+    assert_sql_refused(ONE, &instead, "it has an added view changes_removed");
     let named = format!("CREATE VIEW \"\u{1b}[31m\n\" AS {ENDLESS}");
-    assert_sql_refused(ONE, &named, "is not what this program makes");
+    assert_sql_refused(ONE, &named, "it has an added view");
     let instead = "ALTER TABLE customers RENAME TO people;
         CREATE VIEW customers AS SELECT * FROM people";
     assert_sql_refused(ONE, instead, "is not what this program makes");
     let instead = format!("DROP TABLE sessions; CREATE VIEW sessions AS {ENDLESS}");
-    assert_sql_refused(REGISTRY, &instead, "sessions is not what this program makes");
+    assert_sql_refused(REGISTRY, &instead, "it has an added view sessions");
 }
 
 #[test]
 fn a_trigger_is_refused() {
     let body = "AFTER INSERT ON customers BEGIN DELETE FROM employees; END";
     let named = |name| format!("CREATE TRIGGER {name} {body}");
-    assert_sql_refused(ONE, &named("x"), "the schema's x is not what this program makes");
+    assert_sql_refused(ONE, &named("x"), "it has an added trigger x");
     // A name of Litestream's does not hide the trigger.
-    assert_sql_refused(ONE, &named("_litestream_seq"), "is not what this program makes");
+    assert_sql_refused(ONE, &named("_litestream_seq"), "it has an added trigger _litestream_seq");
     let on_registry = "CREATE TRIGGER x AFTER INSERT ON keys BEGIN DELETE FROM tenants; END";
-    assert_sql_refused(REGISTRY, on_registry, "the schema's x is not what this program makes");
+    assert_sql_refused(REGISTRY, on_registry, "it has an added trigger x");
 }
 
 #[test]
 fn other_tables_indexes_and_constraints_are_refused() {
-    for sql in [
-        "CREATE TABLE _litestream_other (id INTEGER)",
-        "CREATE TABLE \"\u{1b}[31m\n\" (id INTEGER)",
-        "CREATE VIRTUAL TABLE x USING fts5 (y)",
-        "CREATE INDEX x ON customers (abs(id))",
-        "DROP INDEX customers_by_name",
-        "ALTER TABLE customers ADD COLUMN x TEXT CHECK (x <> hex(zeroblob(9)))",
-        "ALTER TABLE customers DROP COLUMN notes",
+    let check = "ALTER TABLE customers ADD COLUMN x TEXT CHECK (x <> hex(zeroblob(9)))";
+    for (sql, expected) in [
+        ("CREATE TABLE _litestream_other (id INTEGER)", "it has an added table _litestream_other"),
+        ("CREATE TABLE \"\u{1b}[31m\n\" (id INTEGER)", "it has an added table"),
+        ("CREATE VIRTUAL TABLE x USING fts5 (y)", "it has an added table x"),
+        ("CREATE INDEX x ON customers (abs(id))", "it has an added index x"),
+        ("DROP INDEX customers_by_name", "the index customers_by_name is missing"),
+        (check, "the table customers is not what this program makes"),
+        ("ALTER TABLE customers DROP COLUMN notes", "the table customers is not what"),
     ] {
-        assert_sql_refused(ONE, sql, "the schema's");
+        assert_sql_refused(ONE, sql, expected);
     }
 }
 
@@ -226,9 +248,7 @@ fn a_schema_that_only_looks_like_the_programs_is_refused() {
              PRAGMA writable_schema = OFF"
         )
     };
-    // A comment that is none, and a name that is two words.
-    let hidden = rewrite("block BLOB)", "block BLOB \"--\" DEFAULT (hex(zeroblob(9)))\n)");
-    assert_sql_refused(ONE, &hidden, "the schema's");
+    // A name that is two words.
     let hidden = rewrite("CHECK (id = 1)", "CHECK (\"id = 1\")");
     assert_sql_refused(ONE, &hidden, "changes_state is not what this program makes");
 }
@@ -320,7 +340,7 @@ fn a_damaged_database_is_refused() {
         fs::write(directory.join(ONE), "not a database, though the manifest says so").unwrap();
         sign(directory);
     });
-    assert_refused("is not as tenantdesk makes it", |directory| {
+    assert_refused("malformed", |directory| {
         let mut bytes = fs::read(directory.join(ONE)).unwrap();
         bytes[5 * 4096..5 * 4096 + 64].fill(0xaa);
         fs::write(directory.join(ONE), bytes).unwrap();
@@ -380,8 +400,96 @@ fn check_ends_on_a_hostile_file_and_names_what_is_wrong() {
     live("CREATE TRIGGER x AFTER INSERT ON employees BEGIN DELETE FROM hardware; END");
     let findings = check::check(&fixture.data()).unwrap();
     let problems = &findings[1].problems;
-    for name in ["changes_removed", "customers", "x"] {
-        let text = format!("the schema's {name} is not what this program makes");
-        assert!(problems.contains(&text), "{problems:?}");
+    for added in ["view changes_removed", "view customers", "trigger x"] {
+        let text = format!("it has an added {added}; run in sqlite3: DROP ");
+        assert!(problems.iter().any(|problem| problem.starts_with(&text)), "{problems:?}");
     }
+}
+
+/// A crafted index can overflow a buffer of FTS5.
+#[test]
+fn the_search_tables_are_made_anew_from_the_records() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Straße"]);
+    let made = fixture.backup(None);
+    let prepared = "UPDATE customers_search_data SET block = x'00ff' WHERE id > 10;
+        UPDATE customers_search_config SET v = 1 WHERE k = 'crisismerge';
+        INSERT INTO customers_search_config VALUES ('pgsz', 32);
+        UPDATE customers SET search = 'planted'";
+    run(&made.directory, ONE, prepared);
+    fixture.restore_into(&fixture.data(), Some("one"), Some("copy"), false).unwrap();
+    assert_eq!(fixture.problems(), []);
+    let config = "SELECT group_concat(k || v) FROM customers_search_config";
+    let found = "SELECT search FROM customers WHERE id IN
+        (SELECT rowid FROM customers_search WHERE customers_search MATCH 'ass')";
+    let read = |id, sql| fixture.live(id).query_row(sql, [], |row| row.get::<_, String>(0));
+    assert_eq!(read(2, config).unwrap(), read(1, config).unwrap());
+    assert_eq!(read(2, found).unwrap(), "strasse\n");
+}
+
+/// A file as the program writes it, but for one value.
+#[test]
+fn values_are_refused_that_the_program_does_not_write() {
+    let file = Connection::open_in_memory().unwrap();
+    file.execute_batch(TENANT.sql).unwrap();
+    file.execute_batch(
+        r#"INSERT INTO customers (name, status, created_at, updated_at, search, version)
+             VALUES ('Eins', 'active', '2026-11-20T19:30:00Z', '2026-11-20T19:30:00Z', '', 1);
+           INSERT INTO changes VALUES (1, '2026-11-20T19:30:00Z', 'customers', 1, 'updated',
+             '["name","custom"]', '{"name":"x"}', 1, 'a key', 'tdk_c_1e', randomblob(16));
+           INSERT INTO changes_removed VALUES ('hardware', 1);
+           UPDATE changes_state SET entries = 1;
+           INSERT INTO idempotency VALUES (1, randomblob(16), randomblob(32), 201,
+             '/v1/customers.php?id=1', '"1"', CAST('{"id":1}' AS BLOB), 1);
+           INSERT INTO idempotency VALUES (2, randomblob(16), randomblob(32), 204, NULL, NULL, x'', 1)"#,
+    )
+    .unwrap();
+    assert_eq!(check::problems(&file, &TENANT), [""; 0]);
+    for (column, values) in [
+        ("customers.created_at", ["'yesterday'", "'2026-13-20T19:30:00Z'"].as_slice()),
+        ("changes.at", &["'2026-11-20T19:30:0' || char(27)", "''"]),
+        ("changes.resource", &["'x' || char(27)"]),
+        ("changes.action", &["'x' || char(27)"]),
+        ("changes.fields", &["'x'", r#"'["\u001b"]'"#, "'{}'"]),
+        ("changes.before", &["'x'", "'[]'", "''"]),
+        ("changes.by_name", &["printf('%.*c', 401, 'x')"]),
+        ("changes.by_prefix", &["'tdk_'", "'tdk_123' || char(27)"]),
+        ("changes.request_id", &["x'00'"]),
+        ("changes_removed.resource", &["char(27)"]),
+        ("changes_state.lineage", &["x'00'"]),
+        ("changes_state.keep_seconds", &["-1", "9223372036854775807"]),
+        ("idempotency.key", &["randomblob(8 + id)"]),
+        ("idempotency.request", &["x'00'"]),
+        ("idempotency.status", &["0", "100", "500", "99999", "302"]),
+        ("idempotency.location", &["'https://evil.example/'", "'/' || char(10)", "''"]),
+        ("idempotency.etag", &["'x'", "'\"1\"' || char(10)", "printf('%.*c', 22, '1')"]),
+        ("idempotency.body", &["x'3c'", "CAST(printf('%32000001d', 1) AS BLOB)"]),
+    ] {
+        let (table, name) = column.split_once('.').unwrap();
+        for value in values {
+            let change = file.unchecked_transaction().unwrap();
+            change.execute_batch(&format!("UPDATE {table} SET {name} = {value}")).unwrap();
+            let problems = check::problems(&file, &TENANT);
+            let expected = match table {
+                "customers" => "customers has a record that tenantdesk never writes".to_owned(),
+                _ => format!("{column} has a value that tenantdesk never writes"),
+            };
+            assert_eq!(problems, [expected], "{column} {value}");
+        }
+    }
+    let entries = "UPDATE changes_state SET entries = 7";
+    file.execute_batch(entries).unwrap();
+    let expected = "the change log has 1 entries but counts 7";
+    assert_eq!(check::problems(&file, &TENANT), [expected]);
+}
+
+#[test]
+fn a_tenant_has_at_most_200_keys() {
+    let sql = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 200)
+        INSERT INTO keys (tenant_id, name, hash, prefix, scopes, created_at)
+        SELECT tenant_id, name, randomblob(32), prefix, scopes, created_at FROM keys, n";
+    assert_sql_refused(REGISTRY, sql, "the tenant 1 has more than 200 keys");
+    let sql = "UPDATE key_events SET client = char(27)";
+    assert_sql_refused(REGISTRY, sql, "key_events.client has a value that tenantdesk never writes");
 }

@@ -1,7 +1,7 @@
 //! The manifest of a backup, `manifest.json`: its tenants, and the length and SHA-256 of its files.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{ArchiveError, file_error, refused};
+use super::{ArchiveError, file_error, not_read, refused};
 use crate::clock::Timestamp;
 use crate::files;
 use crate::model::TenantId;
@@ -84,7 +84,7 @@ impl Manifest {
     /// written is refused.
     pub fn read(directory: &Path) -> Result<Manifest, ArchiveError> {
         let path = directory.join(NAME);
-        let file = open_regular(&path).map_err(file_error(&path))?;
+        let file = open_regular(&path).map_err(not_read(&path, directory))?;
         let mut text = Vec::new();
         file.take(MAX_LENGTH).read_to_end(&mut text).map_err(file_error(&path))?;
         let Ok(mut manifest) = serde_json::from_slice::<Manifest>(&text) else {
@@ -148,10 +148,7 @@ pub(super) fn digest(mut source: impl Read, mut target: impl Write) -> io::Resul
 /// Opens a file that may be anything. A symbolic link is refused, because it leads elsewhere. So is
 /// a FIFO, which would block; the flags are for a FIFO that takes the place of the file meanwhile.
 pub(super) fn open_regular(path: &Path) -> io::Result<File> {
-    files::refuse_link(path)?;
-    if !fs::symlink_metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
+    files::require_regular(path)?;
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }

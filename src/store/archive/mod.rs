@@ -38,6 +38,9 @@ pub enum ArchiveError {
     /// An operation on a file or directory failed.
     #[error("{}: {cause}", .path.display())]
     File { path: PathBuf, cause: String },
+    /// A directory of backups, or a file in it, cannot be read.
+    #[error("cannot read {}: {cause}", .path.display())]
+    NotRead { path: PathBuf, cause: String },
     /// The registry, or the one tenant that was asked for, cannot be backed up.
     #[error("{what}: {cause}; no backup was made")]
     Unreadable { what: String, cause: String },
@@ -69,6 +72,19 @@ pub enum ArchiveError {
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
     let path = path.to_owned();
     |error| ArchiveError::File { path, cause: without_error_numbers(&error.to_string()) }
+}
+
+/// An error that `path`, of which `of` is the backup or the directory of backups, cannot be read.
+/// Example: root has copied the backups to another machine, and the service's user restores them.
+fn not_read<'a>(path: &'a Path, of: &'a Path) -> impl FnOnce(io::Error) -> ArchiveError + 'a {
+    |error| {
+        let mut cause = without_error_numbers(&error.to_string());
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            let user = files::user_name(geteuid().as_raw());
+            cause.push_str(&format!("; run: sudo chown -R {user}: {}", of.display()));
+        }
+        ArchiveError::NotRead { path: path.to_owned(), cause }
+    }
 }
 
 /// Refuses the file of a backup at `path`. `cause` may quote the file.

@@ -84,7 +84,7 @@ pub struct RestoredTenant {
 
 /// Restores everything or one tenant, completely or not at all.
 pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
-    require_owner(request.data_dir, true)?;
+    require_owner(request.data_dir)?;
     let source = Source::find(request.source, request.tenant)?;
     let mut restored = Restored {
         directory: source.directory.clone(),
@@ -259,6 +259,7 @@ fn replace_tenant(
             // A busy server releases its lock for moments only.
             target.busy_handler(Some(wait_for::<30_000>))?;
             let replaced = attached.and_then(|()| {
+                take_page_size(&connection, &target)?;
                 replace_content(&connection, &mut target, || take_over_counters(&connection))
             });
             match replaced.map_err(|error| live.error(&error)) {
@@ -282,6 +283,19 @@ fn replace_tenant(
     }
     rename_synced(staged, live).map_err(file_error(live.path()))?;
     Ok(true)
+}
+
+/// Gives the staged file the page size of the live file, whose pages it replaces. Operators change
+/// the page size to that of their file system.
+fn take_page_size(staged: &Connection, live: &Connection) -> rusqlite::Result<()> {
+    let size = |file: &Connection| -> rusqlite::Result<i64> {
+        file.pragma_query_value(None, "page_size", |row| row.get(0))
+    };
+    let wanted = size(live)?;
+    if size(staged)? != wanted {
+        staged.execute_batch(&format!("PRAGMA main.page_size = {wanted}; VACUUM main"))?;
+    }
+    Ok(())
 }
 
 /// Takes over from the attached live file the counters of ids and of the change log, so that no

@@ -3,24 +3,27 @@
 //! backup, so everything is checked that the program relies on elsewhere.
 //!
 //! The databases are checked on private copies. Nothing that a schema brings along is evaluated: a
-//! view, a trigger or another table is refused or dropped first.
+//! view, a trigger or another table is refused or dropped first. The search tables are not read,
+//! and made anew from the records: a crafted index can overflow a buffer of SQLite.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::ptr;
 
 use rusqlite::Connection;
 
-use super::check::Extent;
 use super::manifest::{
     self, BackupKind, LeftOutTenant, Manifest, SavedTenant, digest, open_regular,
 };
 use super::{ArchiveError, backup, check, file_error, refused};
 use crate::files;
-use crate::store::data_dir::{registry_database, tenants_dir};
+use crate::model::ALL;
+use crate::store::data_dir::{TENANT, registry_database, tenants_dir};
 use crate::store::database::{self, Database, Schema, replica};
+use crate::store::records::{fill_search_tables, renew_search_tables};
 
 /// The backup that is restored.
 pub(super) struct Source {
@@ -104,11 +107,14 @@ impl Source {
             Some(what) => Err(refuse(&format!("it is not as tenantdesk makes it: {what}"))),
             None => Ok(()),
         };
-        refuse_first(unsafe_to_migrate(to, schema).map_err(|error| unusable(&error))?)?;
+        refuse_first(prepare_to_migrate(to, schema).map_err(|error| unusable(&error))?)?;
         copy.migrate().map_err(|error| unusable(&error))?;
         let connection = open_staged(to)?;
-        refuse_first(check::problems(&connection, schema, Extent::Restore))?;
+        refuse_first(check::problems(&connection, schema))?;
         replica::forget(&connection)?;
+        if ptr::eq(schema, &TENANT) {
+            fill_search_tables(&connection)?;
+        }
         Ok(connection)
     }
 }
@@ -117,6 +123,9 @@ impl Source {
 fn not_among<'a>(name: &str, backups: impl Iterator<Item = &'a Manifest>) -> String {
     let names: BTreeSet<&str> =
         backups.flat_map(|backup| &backup.tenants).map(|tenant| tenant.name.as_str()).collect();
+    if names.is_empty() {
+        return format!("of the tenant {name}, and none of another tenant");
+    }
     let names: Vec<&str> = names.into_iter().collect();
     format!("of the tenant {name}; it has: {}", names.join(", "))
 }
@@ -128,16 +137,26 @@ fn open_staged(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// A step runs in a schema that is not known to be the program's. So the database may not be
-/// damaged, and may have no view and no trigger, which the step would run. Returns what is wrong.
-fn unsafe_to_migrate(path: &Path, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+/// Empties the search tables, so that nothing reads them. Returns what makes a migration of the file
+/// unsafe. A step runs in a schema that is not known to be the program's. So the database may not be
+/// damaged, and may have no view and no trigger, which the step would run.
+fn prepare_to_migrate(path: &Path, schema: &Schema) -> rusqlite::Result<Vec<String>> {
     let connection = open_staged(path)?;
+    if ptr::eq(schema, &TENANT) {
+        let problems = renew_search_tables(&connection, schema.sql)?;
+        if !problems.is_empty() {
+            return Ok(problems);
+        }
+    }
     if database::version(&connection)? >= schema.version() {
         return Ok(Vec::new());
     }
-    let unknown = "SELECT 'it has ' || name FROM pragma_table_list WHERE schema = 'main'
-        AND (type = 'view' OR type = 'virtual' AND name NOT LIKE '%\\_search' ESCAPE '\\')
-        UNION ALL SELECT 'it has ' || name FROM sqlite_schema WHERE type = 'trigger'";
-    let problems = check::texts(&connection, unknown)?;
+    let own = ALL.map(|resource| format!("'{}_search'", resource.plural)).join(", ");
+    let unknown = format!(
+        "SELECT 'it has ' || name FROM pragma_table_list WHERE schema = 'main'
+           AND (type = 'view' OR type = 'virtual' AND name NOT IN ({own}))
+         UNION ALL SELECT 'it has ' || name FROM sqlite_schema WHERE type = 'trigger'"
+    );
+    let problems = check::texts(&connection, &unknown)?;
     if problems.is_empty() { check::integrity_problems(&connection, schema) } else { Ok(problems) }
 }

@@ -758,7 +758,7 @@ fn texts_and_schemas_that_the_program_does_not_make_are_found() {
     let found: Vec<String> = fixture.problems().into_iter().map(|(_, text)| text).collect();
     let expected = [
         "customers has a text that is not UTF-8",
-        "the schema's hardware is not what this program makes",
+        "the table hardware is not what this program makes",
     ];
     assert_eq!(found, expected);
 }

@@ -62,17 +62,22 @@ impl Database {
             .inspect_err(wal::end_if_not_synced)
             .map_err(|error| self.error(&error))?;
         if is_new_wal {
+            // SQLite gives them the mode of the database, which an operator may have copied.
+            for suffix in ["-wal", "-shm"] {
+                files::make_private(&self.companion(suffix))
+                    .map_err(|error| self.unusable(error))?;
+            }
             // SQLite syncs the new name, too, but ignores a failure.
             wal::sync_name(&self.path).map_err(|error| self.unusable(error))?;
         }
         Ok(connection)
     }
 
-    /// Refuses a database that is missing. Refuses a symbolic link in place of one of its files,
-    /// because the link may lead out of the directory.
+    /// Refuses a database that is missing. Refuses what is no regular file in place of one of its
+    /// files: a symbolic link may lead out of the directory.
     pub(crate) fn require_file(&self) -> Result<(), OpenError> {
         for file in self.files() {
-            files::refuse_link(&file).map_err(|error| OpenError::unusable(&file, error))?;
+            files::require_regular(&file).map_err(|error| OpenError::unusable(&file, error))?;
         }
         match self.path.try_exists() {
             Ok(true) => Ok(()),

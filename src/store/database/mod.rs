@@ -26,7 +26,7 @@ use rusqlite::{Connection, ErrorCode};
 
 pub(crate) use connection::{LOCK_WAIT, open_plain, version, wait_for};
 pub(crate) use copy::{copy_pages, is_write_error, replace_content};
-pub(crate) use schema::{Schema, differences};
+pub(crate) use schema::{SQL_CURE, Schema, differences};
 pub(crate) use wal::{LAST_LINE, commit, make_durable, recover};
 
 use super::error::OpenError;

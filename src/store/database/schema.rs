@@ -129,20 +129,40 @@ pub(crate) fn differences(
     let fresh = Connection::open_in_memory()?;
     fresh.execute_batch(schema.sql)?;
     let (expected, found) = (objects(&fresh)?, objects(connection)?);
-    let describe = |(_, name): &(String, String), what| format!("the schema's {name} {what}");
-    let unexpected = found.iter().filter(|(object, sql)| expected.get(object) != Some(sql));
+    let mut differences = Vec::new();
+    for ((kind, name), parts) in &found {
+        match expected.get(&(kind.clone(), name.clone())) {
+            Some(own) if own == parts => {}
+            Some(_) => {
+                differences.push(format!("the {kind} {name} is not what this program makes"))
+            }
+            None => differences.push(format!(
+                "it has an added {kind} {name}{SQL_CURE}DROP {} {}",
+                kind.to_uppercase(),
+                identifier(name)
+            )),
+        }
+    }
     let missing = expected.keys().filter(|object| !found.contains_key(object));
-    Ok(unexpected
-        .map(|(object, _)| describe(object, "is not what this program makes"))
-        .chain(missing.map(|object| describe(object, "is missing")))
-        .collect())
+    differences.extend(missing.map(|(kind, name)| format!("the {kind} {name} is missing")));
+    Ok(differences)
+}
+
+/// Stands in a difference before the SQL that takes it away.
+pub(crate) const SQL_CURE: &str = "; run in sqlite3: ";
+
+/// A name as SQL reads it.
+fn identifier(name: &str) -> String {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 /// Kind and name of an object → the parts of its statement.
 type Objects = BTreeMap<(String, String), Vec<String>>;
 
 fn objects(connection: &Connection) -> rusqlite::Result<Objects> {
-    let sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema";
+    // SQLite makes the indexes without a statement by itself, for constraints of a table.
+    let sql = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL";
     let mut statement = connection.prepare(sql)?;
     let rows = statement.query_map([], |row| {
         let (kind, sql): (String, String) = (row.get(0)?, row.get(2)?);

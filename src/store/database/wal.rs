@@ -134,13 +134,13 @@ pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
 }
 
 /// Writes a file's bytes again in place, and syncs them and the file's name. Returns whether the
-/// file has bytes. A symbolic link is not followed.
+/// file has bytes. A symbolic link is not followed, and a device is not read.
 ///
 /// The WAL is the only file of a database that may be opened like this. If a process closes any
 /// descriptor of a file, Linux drops all locks of the process on that file. SQLite locks the
 /// database and its `-shm` file, but not the WAL.
 fn rewrite_in_place(path: &Path) -> io::Result<bool> {
-    files::refuse_link(path)?;
+    files::require_regular(path)?;
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

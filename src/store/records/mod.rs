@@ -29,7 +29,7 @@ pub use change_log::{Actor, ChangeContext, ChangesPage, ChangesQuery, KeyLabel, 
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use search::fold;
-pub(crate) use search::merge_step;
+pub(crate) use search::{fill_search_tables, merge_step, renew_search_tables};
 pub use write::Answer;
 pub(crate) use write::remove_old_responses;
 
