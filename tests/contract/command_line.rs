@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::contract::{is_timestamp, scopes};
 use crate::support::server::run;
-use crate::support::{ALL, DataDir, Setup, TestServer, database};
+use crate::support::{ALL, DataDir, Setup, TestServer, database, has};
 
 /// A place with a data directory and no server.
 fn place_with(tenants: &[&str]) -> Arc<DataDir> {
@@ -80,6 +80,9 @@ fn health_asks_whether_the_server_is_ready() {
 
 #[test]
 fn health_says_why_a_server_is_not_ready() {
+    if !has("openssl", "version") {
+        return;
+    }
     let server = Setup::plain().over_tls().start();
     let address = server.address().to_string();
     server.cli(&["health", &address]).fails_saying("HTTPS");
@@ -592,6 +595,9 @@ fn serve_can_make_tenants_and_says_their_secrets_once() {
 
 #[test]
 fn the_curl_line_that_serve_prints_works_when_pasted() {
+    if !has("curl", "--version") {
+        return;
+    }
     let server = Setup::plain().option("--create-tenant").option("demo").start();
     let output = server.output();
     let start = output.find("curl ").unwrap_or_else(|| panic!("no curl line: {output}"));

@@ -105,7 +105,8 @@ fn access_by_others_is_a_warning_or_a_fault() {
 
 #[test]
 fn a_file_that_its_owner_cannot_use_is_a_fault() {
-    let data_dir = with_tenants();
+    let data_dir = DataDir::for_two_users();
+    data_dir.tenant("acme");
     let set_mode = |path: &Path, mode: u32| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -129,7 +130,6 @@ fn a_file_that_its_owner_cannot_use_is_a_fault() {
     for entry in fs::read_dir(data_dir.data()).unwrap().chain(fs::read_dir(&tenants).unwrap()) {
         chown(entry.unwrap().path(), Some(64_999), None).unwrap();
     }
-    fs::set_permissions(data_dir.home(), fs::Permissions::from_mode(0o755)).unwrap();
     set_mode(&tenants, 0o000);
     command
         .uid(64_999)

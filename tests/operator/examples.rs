@@ -52,6 +52,9 @@ fn run(server: &TestServer, key: &str, program: &str, arguments: &[&str], input:
 
 #[test]
 fn the_walk_through_ends_as_it_should_and_leaves_nothing_behind() {
+    if !has("curl", "--version") {
+        return;
+    }
     let (server, api, key) = desk_with_a_key();
     let said = run(&server, &key, example("walkthrough.sh").to_str().unwrap(), &[], "");
     assert!(said.ends_with("All as it should be.\n"), "{said}");
@@ -63,6 +66,9 @@ fn the_walk_through_ends_as_it_should_and_leaves_nothing_behind() {
 
 #[test]
 fn the_requests_of_the_readme_give_the_answers_that_it_shows() {
+    if !has("curl", "--version") {
+        return;
+    }
     let readme = fs::read_to_string(example("../README.md")).unwrap();
     let (_, walk) = readme.split_once("## A walk through the API").unwrap();
     let (walk, _) = walk.split_once("\n## ").unwrap();
@@ -277,6 +283,9 @@ print(" ".join(f"{entry['action']} {entry['id']}" for entry in seen), update, de
 
 #[test]
 fn clients_register_a_computer_twice_without_a_double() {
+    if !has("python3", "--version") || !has("node", "--version") {
+        return;
+    }
     let (server, api, key) = desk_with_a_key();
     let python = r#"
 import os
@@ -304,9 +313,7 @@ equal((await desk.createOrUpdate("hardware", "serial_number", fields)).id, 1);
     for (program, arguments, input) in
         [("python3", ["-B", "-c", python], ""), ("node", ["--input-type=module", "-", ""], node)]
     {
-        if has(program, "--version") {
-            run(&server, &key, program, &arguments, input);
-        }
+        run(&server, &key, program, &arguments, input);
     }
     assert_eq!(["/customers.php", "/hardware.php"].map(|list| api.total(list)), [1, 1]);
 }

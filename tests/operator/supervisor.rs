@@ -49,6 +49,7 @@ fn a_supervisor_is_notified_of_readiness_reloading_and_stopping() {
     let time = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
     assert!(time.parse::<u64>().unwrap() > 0);
     assert_eq!(receive(&socket), expected, "the reload has ended");
+    assert!(!server.log().contains("reloaded"), "there is no certificate");
     server.signal("TERM");
     assert!(receive(&socket).starts_with("STOPPING=1"));
     assert_eq!(server.ended().code(), Some(0));

@@ -230,7 +230,7 @@ impl DataDir {
             }
         }
         if self.unprivileged {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(NOBODY).gid(NOBODY).env("TMPDIR", "/tmp");
         }
     }
 
