@@ -148,10 +148,10 @@ impl Job {
 impl Application for App {
     fn probe(&self, method: &Method, path: &str) -> Option<Response> {
         match routes::find(path)? {
-            (_, Route::Page(PublicPage::Health, ..), _) if is_read(method) => {
+            (_, Route::Page(PublicPage::Health, ..)) if is_read(method) => {
                 Some(Response::healthy())
             }
-            (_, Route::Page(PublicPage::Ready, ..), _) if is_read(method) => Some(self.ready()),
+            (_, Route::Page(PublicPage::Ready, ..)) if is_read(method) => Some(self.ready()),
             _ => None,
         }
     }
@@ -161,12 +161,12 @@ impl Application for App {
     }
 
     fn admit(&self, request: &Request, responder: &mut Responder) -> FirstStep {
-        let Some((_, route, prefix)) = routes::find(&request.path) else {
+        let Some((_, route)) = routes::find(&request.path) else {
             return FirstStep::Respond(routes::not_found(&request.path).into());
         };
         match route {
             Route::Page(page, ..) => FirstStep::Respond(self.page(page, request)),
-            Route::Api(operations) => match self.api.admit(operations, prefix, request) {
+            Route::Api(operations) => match self.api.admit(operations, request) {
                 Ok(call) => {
                     responder.caller(&call.caller.tenant_name, &call.caller.key.prefix);
                     FirstStep::Wait(

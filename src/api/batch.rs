@@ -17,7 +17,7 @@ use super::idempotency::{self, IdempotencyKey};
 use super::operations::json_object;
 use super::precondition;
 use super::query::Query;
-use super::routes::{self, Route};
+use super::routes;
 use super::unknown_members::{self, Handling};
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
@@ -156,9 +156,9 @@ fn check_members(object: &JsonObject, known: &[&str]) -> Result<(), String> {
 
 /// The endpoint with this path, if it has records.
 fn endpoint_at(path: &str) -> Option<Endpoint> {
-    let (path, Route::Api(_), prefix) = routes::find(path)? else { return None };
-    let resource = ALL.into_iter().find(|resource| resource.path == path)?;
-    Some(Endpoint { resource, prefix })
+    let (bare, _) = routes::find(path)?;
+    let resource = ALL.into_iter().find(|resource| resource.path == bare)?;
+    Some(Endpoint { resource, path: path.to_owned() })
 }
 
 impl BatchEntry {

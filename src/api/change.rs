@@ -96,20 +96,20 @@ fn check_values(
 }
 
 /// The path of a resource as the client sent it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Endpoint {
     pub resource: &'static Resource,
-    /// `/v1` if the path begins with it.
-    pub prefix: &'static str,
+    /// It may begin with `/v1`.
+    pub path: String,
 }
 
 impl Endpoint {
     /// The response to a request that made this one change.
-    pub fn answer(self, changed: &Changed) -> Answer {
-        let Endpoint { resource, prefix } = self;
+    pub fn answer(&self, changed: &Changed) -> Answer {
+        let Endpoint { resource, path } = self;
         let (status, location, record) = match changed {
             Changed::Created(record) => {
-                let location = format!("{prefix}{}?id={}", resource.path, record.id.0);
+                let location = format!("{path}?id={}", record.id.0);
                 (201, Some(location), record)
             }
             Changed::Updated(record) => (200, None, record),

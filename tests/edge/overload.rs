@@ -153,6 +153,25 @@ fn a_tenant_with_too_many_requests_is_refused_at_once_and_others_are_served() {
 }
 
 #[test]
+fn unread_responses_of_one_address_cut_no_download_of_another() {
+    const LENGTH: usize = 1024 * 1024;
+    /// More than the server keeps for all clients.
+    const UNREAD: usize = 100;
+    let server = EdgeServer::start();
+    let mut modest = server.connect();
+    modest.send(ask(MODEST, "/large"));
+    until("the download begins", || modest.is_answered().then_some(()));
+    let last = ask(GREEDY, "/large").replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+    let greedy = asking(&server, UNREAD, &last);
+    until("all run", || (server.paths().len() > UNREAD).then_some(()));
+    is_seen_by_now(&server);
+    assert_eq!(modest.answer().body.len(), LENGTH);
+    let mut read: Vec<_> = greedy.into_iter().map(|mut client| client.rest().len()).collect();
+    read.sort_unstable();
+    assert!(read[0] < LENGTH && read[UNREAD - 1] >= LENGTH, "the oldest are cut: {read:?}");
+}
+
+#[test]
 fn pipelined_requests_are_answered_in_order() {
     const COUNT: usize = 10_000;
     let server = EdgeServer::start();
