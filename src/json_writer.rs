@@ -79,6 +79,11 @@ impl JsonWriter {
         self.text.extend_from_slice(json);
     }
 
+    /// The length in bytes of the text since the last [`JsonWriter::take`].
+    pub fn written(&self) -> usize {
+        self.text.len()
+    }
+
     /// Returns the text since the last call. The text after the call continues the document.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.text)

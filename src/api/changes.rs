@@ -20,7 +20,7 @@ const NOW: &str = "now";
 pub static PARAMETERS: [QueryParameter<()>; 4] = [
     QueryParameter {
         name: "limit",
-        about: "Entries on a page; 50 if absent.",
+        about: "The most entries on a page; 50 if absent.",
         values: |()| format!("1 to {MAX_LIMIT}"),
         schema: |()| json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
         example: || json!(DEFAULT_LIMIT),

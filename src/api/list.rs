@@ -32,7 +32,7 @@ const _: () = assert!(DEFAULT_LIMIT == 50 && MAX_WORDS == 20);
 pub static PARAMETERS: [QueryParameter<&'static Resource>; 6] = [
     QueryParameter {
         name: "limit",
-        about: "Records on a page; 50 if absent.",
+        about: "The most records on a page; 50 if absent.",
         values: |_| format!("1 to {MAX_LIMIT}"),
         schema: |_| json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
         example: || json!(DEFAULT_LIMIT),

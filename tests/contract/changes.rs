@@ -333,6 +333,31 @@ fn the_command_prints_the_newest_entries_last() {
     server.cli(&["changes", "nobody"]).fails_saying("nobody");
 }
 
+/// Requests overtake each other, and clocks are set back.
+#[test]
+fn no_change_is_dated_before_the_change_before_it() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let customer = api.customer("Eins");
+    let later = "2096-11-20T19:30:00Z";
+    database(&tenant.file()).execute("UPDATE changes SET at = ?", [later]).unwrap();
+    let created =
+        api.post("/employees.php", json!({"customer_id": customer, "email": "a@b.example"}));
+    let created = created.created();
+    assert_eq!((&created["created_at"], &created["updated_at"]), (&json!(later), &json!(later)));
+    assert_eq!(
+        api.put("/customers.php?id=1", json!({"city": "Kiel"})).found()["updated_at"],
+        later
+    );
+    api.delete("/employees.php?id=1").is(204);
+    std::fs::write(server.home().join("c.csv"), "name\nImported\n").unwrap();
+    server.cli(&["import", "acme", "customers", "c.csv"]).done();
+    assert_eq!(api.get("/customers.php?id=2").found()["created_at"], later);
+    let times: Vec<Value> = entries(&api, "").iter().map(|entry| entry["at"].clone()).collect();
+    assert_eq!(times, [later; 5]);
+}
+
 const DAY: u64 = 24 * 60 * 60;
 
 /// Later than the system's clock, by which entries are removed.

@@ -118,3 +118,61 @@ fn records_come_exactly_once_in_every_order_while_others_come_and_go() {
         }
     });
 }
+
+/// Twenty custom fields: 60 KB of JSON.
+fn heavy() -> Value {
+    (0..20).map(|n| (format!("f{n}"), json!("\u{1}".repeat(500)))).collect::<Value>()
+}
+
+/// The elements of a list's pages, each with their number.
+fn walk(api: &Api, target: &str) -> Vec<Vec<Value>> {
+    let (mut pages, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let reply = api.get(&format!("{target}&limit=200&cursor={cursor}"));
+        let page = reply.json();
+        let data = page["data"].as_array().unwrap().clone();
+        let has_more = page.get("more").map_or(!page["next_cursor"].is_null(), |more| more == true);
+        let last = data.last().map_or(0, |last| last.to_string().len());
+        assert!(reply.body.len() - last < (4 << 20), "a page ends as soon as it has 4 MiB");
+        assert!(!has_more || reply.body.len() >= 4 << 20, "no page ends early");
+        pages.push(data);
+        if !has_more {
+            return pages;
+        }
+        page["next_cursor"].as_str().unwrap().clone_into(&mut cursor);
+    }
+}
+
+#[test]
+fn a_page_ends_with_4_mib_and_no_record_is_lost() {
+    let (server, api) = TestServer::with_unlimited_api();
+    let customer = api.create("/customers.php", json!({"name": "Heavy", "custom": heavy()}));
+    let employee = json!({"customer_id": customer, "email": "a@b.example", "custom": heavy()});
+    api.create("/employees.php", employee);
+    for n in 0..40 {
+        let mut body = body(n);
+        body["employee_id"] = json!(1);
+        api.create(PATH, body);
+    }
+    let sorts = resource_at(PATH).unwrap().members();
+    for field in sorts.into_iter().filter(|name| !["notes", "custom"].contains(name)) {
+        for sort in [field.to_owned(), format!("-{field}")] {
+            let target = format!("{}?sort={sort}&include=employee,customer", PATH);
+            let pages = walk(&api, &target);
+            let ids: Vec<i64> =
+                pages.concat().iter().map(|it| it["id"].as_i64().unwrap()).collect();
+            assert_eq!(ids, api.ids(&format!("{}?sort={sort}", PATH)), "{sort}");
+            assert_eq!((pages.len(), ids.len()), (2, 40), "{sort}");
+        }
+    }
+    for n in 0..80 {
+        api.put("/customers.php?id=1", json!({"city": n.to_string()})).is(200);
+    }
+    let pages = walk(&api, "/changes.php?resource=customers");
+    let cities: Vec<Value> =
+        pages.concat()[2..].iter().map(|it| it["before"]["city"].clone()).collect();
+    let expected: Vec<Value> = (0..79).map(|n| json!(n.to_string())).collect();
+    assert_eq!((pages.len(), cities), (2, expected));
+    let printed = server.cli_json(&["changes", "acme", "--resource", "customers", "--last", "200"]);
+    assert_eq!(printed.as_array().unwrap(), &pages.concat(), "the command prints them all");
+}

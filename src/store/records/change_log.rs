@@ -25,7 +25,7 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{Reading, Record, Writing};
+use super::{MAX_PAGE, Reading, Record, Writing};
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
 use crate::model::{KeyId, RecordId, Resource, Value, Version};
@@ -37,6 +37,7 @@ const MAX_ENTRIES: i64 = 1_000_000;
 /// Who makes a change, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeContext {
+    /// The change is dated later if the change before it is.
     pub at: Timestamp,
     pub actor: Actor,
 }
@@ -67,15 +68,24 @@ pub(super) struct Entry {
 }
 
 impl Writing<'_> {
-    /// Takes the number of the next entry, and counts the entry. The caller must write the entry
-    /// with [`Writing::log`] in the same savepoint.
-    pub(super) fn next_version(&self) -> rusqlite::Result<Version> {
+    /// Takes the number and the time of the next entry, and counts the entry. The caller must write
+    /// the entry with [`Writing::log`] in the same savepoint.
+    ///
+    /// The time is that of `context`, but at least that of the last entry: requests overtake each
+    /// other, and a clock may be set back. So times never decrease with the number.
+    pub(super) fn next_version(
+        &self,
+        context: &ChangeContext,
+    ) -> rusqlite::Result<(Version, Timestamp)> {
         let sql = "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1
-                   RETURNING last_seq";
-        self.connection().prepare_cached(sql)?.query_row([], |row| row.get(0).map(Version))
+                   RETURNING last_seq,
+                     max(?, coalesce((SELECT at FROM changes ORDER BY seq DESC LIMIT 1), ''))";
+        let mut statement = self.connection().prepare_cached(sql)?;
+        statement.query_row([context.at], |row| Ok((Version(row.get(0)?), row.get(1)?)))
     }
 
-    /// Adds the entry of a change. Its number is the version of `record`.
+    /// Adds the entry of a change. Its number is the version of `record`, and its time is
+    /// `updated_at`.
     pub(super) fn log(
         &self,
         resource: &Resource,
@@ -90,7 +100,7 @@ impl Writing<'_> {
             }
             Actor::Command(name) => (None, *name, None, None),
         };
-        let Record { version: Version(version), id: RecordId(id), .. } = record;
+        let Record { version: Version(version), id: RecordId(id), updated_at: at, .. } = record;
         let fields = json!(fields).to_string();
         let table = resource.plural;
         self.connection()
@@ -100,7 +110,7 @@ impl Writing<'_> {
                  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?
             .execute(params![
-                version, context.at, table, id, action, fields, before, key, name, prefix, request
+                version, at, table, id, action, fields, before, key, name, prefix, request
             ])
             .map(drop)
     }
@@ -174,7 +184,8 @@ pub struct ChangesQuery {
 pub enum Start {
     /// At the oldest entry.
     Oldest,
-    /// At the newest entry, backwards. [`ChangesPage::next`] has no meaning then.
+    /// At the newest entry, backwards, for a command. The page has no limit of bytes, and
+    /// [`ChangesPage::next`] has no meaning.
     Newest,
     /// After the newest entry: the page is empty, and a client begins to follow the changes here.
     Now,
@@ -235,7 +246,8 @@ impl Reading<'_> {
         let (mut json, mut seq, mut count, mut more) = (JsonWriter::default(), after, 0, false);
         json.begin_array();
         while let Some(row) = rows.next()? {
-            if count == query.limit {
+            let is_full = json.written() >= MAX_PAGE && query.start != Start::Newest;
+            if count == query.limit || is_full {
                 more = true;
                 break;
             }
@@ -284,8 +296,8 @@ impl Reading<'_> {
     }
 }
 
-/// Whether an entry after `seq` was removed or is too old to be shown. Later entries have later
-/// times, so only the first entry after `seq` is looked at.
+/// Whether an entry after `seq` was removed or is too old to be shown. Times never decrease with
+/// the number, so only the first entry after `seq` is looked at.
 fn has_missed(
     connection: &Connection,
     resources: &[&'static Resource],

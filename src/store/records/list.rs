@@ -3,9 +3,9 @@
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, params_from_iter};
 
-use super::Reading;
 use super::encoding::{Statements, including, read_value, write_row};
 use super::search::{fold, match_expression};
+use super::{MAX_PAGE, Reading};
 use crate::json_writer::JsonWriter;
 use crate::model::{Bound, Column, ID, KeysetPosition, ListQuery, RecordId, Value};
 use crate::store::error::DatabaseError;
@@ -41,27 +41,28 @@ impl Reading<'_> {
     }
 
     /// The rows of a page as a JSON array, and the last one's position while more follow. One row
-    /// more is read, to know that.
+    /// more is read, to know that. A page is full with `limit` rows or [`MAX_PAGE`] bytes.
     fn rows(&self, query: &PageQuery<'_>) -> rusqlite::Result<(Vec<u8>, Option<KeysetPosition>)> {
         let list = query.list;
         let mut json = JsonWriter::with_capacity(512 * list.limit.min(64));
         json.begin_array();
-        let (mut taken, mut last) = (0, None);
+        let mut taken = 0;
+        let mut full_at = None;
         for stretch in query.stretches() {
             let (sql, values) = query.select(stretch, list.limit + 1 - taken);
             let mut statement = self.connection.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {
-                if taken == list.limit {
+                if full_at.is_some() {
                     json.end_array();
-                    return Ok((json.take(), last));
+                    return Ok((json.take(), full_at));
                 }
                 write_row(&mut json, list.resource, &list.include, row, 0)?;
                 taken += 1;
-                if taken == list.limit {
+                if taken == list.limit || json.written() >= MAX_PAGE {
                     let value = row.get_ref(list.sort.name)?;
                     let value = read_value(value, list.sort.kind)?;
-                    last = Some(KeysetPosition { value, id: RecordId(row.get("id")?) });
+                    full_at = Some(KeysetPosition { value, id: RecordId(row.get("id")?) });
                 }
             }
         }

@@ -40,6 +40,10 @@ use crate::model::{Field, Inclusion, RecordId, Resource, Value, Version};
 use encoding::{Statements, including, read_record, write_row};
 use search::SearchChange;
 
+/// A page ends after the record with which its JSON text has this many bytes (contract sections 4
+/// and 12). Otherwise 200 large records with the records that they include would have 50 MiB.
+const MAX_PAGE: usize = 4 << 20;
+
 /// A connection that reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {

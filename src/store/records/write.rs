@@ -44,9 +44,9 @@ impl<'a> Writing<'a> {
         values: Vec<Value>,
         context: &ChangeContext,
     ) -> Result<Record, DatabaseError> {
-        let version = self.next_version()?;
+        let (version, now) = self.next_version(context)?;
         let search = search_text(resource, &values);
-        let (id, now) = (id.map(|id| id.0), context.at);
+        let id = id.map(|id| id.0);
         let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(values.len() + 5);
         bound.push(&id);
         bound.extend(values.iter().map(|value| value as &dyn ToSql));
@@ -89,8 +89,7 @@ impl<'a> Writing<'a> {
             return Ok(record);
         }
         record.values = values;
-        record.updated_at = context.at;
-        record.version = self.next_version()?;
+        (record.version, record.updated_at) = self.next_version(context)?;
         let old = self.stored_text(resource, record.id)?;
         let new = search_text(resource, &record.values);
         self.store(resource, &record, &fields, &new)?;
@@ -145,7 +144,7 @@ impl<'a> Writing<'a> {
             }
             Err(error) => return Err(error.into()),
         }
-        record.version = self.next_version()?;
+        (record.version, record.updated_at) = self.next_version(context)?;
         let entry = Entry { action: "deleted", fields: Vec::new(), before: Some(before) };
         self.log(resource, &record, &entry, context)?;
         self.change_search(resource, id, Some(text), None);
