@@ -130,6 +130,11 @@ impl Clock {
         }
     }
 
+    /// Whether the clock shows a year after 9999, which no timestamp can have.
+    pub fn is_past_calendar(&self) -> bool {
+        self.now().wall == jiff::Timestamp::MAX
+    }
+
     pub fn now(&self) -> Moment {
         match &self.manual {
             Some(manual) => *manual.lock(),
@@ -138,9 +143,10 @@ impl Clock {
     }
 }
 
+/// The system's time; in a year after 9999, the last moment of the calendar.
 #[expect(clippy::disallowed_methods, reason = "the only place that reads the system clock")]
 fn system_wall() -> jiff::Timestamp {
-    jiff::Timestamp::try_from(SystemTime::now()).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+    jiff::Timestamp::try_from(SystemTime::now()).unwrap_or(jiff::Timestamp::MAX)
 }
 
 /// The age of the process, roughly: the time since the first call.

@@ -68,6 +68,22 @@ pub fn ambiguous_record(resource: &Resource, field: &Field, ids: &[RecordId]) ->
     ApiError::new(ErrorCode::AmbiguousRecord, message)
 }
 
+/// `precondition_failed`. Without a record, `update_by` has found none.
+fn precondition_failed(has_record: bool, has_only_weak_tags: bool) -> ApiError {
+    let message = if !has_record {
+        "\"update_by\" finds no record, so none has a version of \"If-Match\". Nothing was changed. \
+         Send the request without \"If-Match\" to create the record."
+    } else if has_only_weak_tags {
+        "\"If-Match\" has only weak tags (W/\"…\"), which match no version. Nothing was changed. A \
+         proxy that compresses responses may have weakened them. Read the record, and send its \
+         member \"etag\", which is right."
+    } else {
+        "The record has another version than those in \"If-Match\". Nothing was changed. Read the \
+         record, decide again, and send its \"etag\"."
+    };
+    ApiError::new(ErrorCode::PreconditionFailed, message)
+}
+
 /// `has_dependents`: records refer to the record of `resource`, as many of each kind as `counts`
 /// says. `details` is the database's message.
 pub fn has_dependents(
@@ -152,8 +168,8 @@ impl From<Rejection> for ApiError {
                 ambiguous_record(resource, field, &ids)
             }
             Rejection::UnreadablePrecondition(message) => ApiError::bad_request(message),
-            Rejection::PreconditionFailed { present, .. } => {
-                let error = ApiError::from(ErrorCode::PreconditionFailed);
+            Rejection::PreconditionFailed { id, present, has_only_weak_tags } => {
+                let error = precondition_failed(id.is_some(), has_only_weak_tags);
                 match present {
                     Some(version) => error.header("ETag", version.etag()),
                     None => error,

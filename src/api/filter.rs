@@ -7,7 +7,7 @@ use super::query::Query;
 use super::timestamp::parse_timestamp;
 use crate::http::ApiError;
 use crate::model::custom::{NAME_RULE, PREFIX, name_in};
-use crate::model::validation::shorten;
+use crate::model::validation::{is_integer, shorten};
 use crate::model::{ALL, Bound, Column, Field, ID, Json, Kind, Resource, Value};
 
 /// Maximum number of filters by custom fields.
@@ -94,7 +94,7 @@ pub(super) fn parse_filter(filter: &Filter, text: &str) -> Result<Value, ApiErro
     };
     let with_plus = parse_value(field, *bound, &text.replace(' ', "+"));
     let hint = match with_plus {
-        Some(_) if field.kind == Kind::Timestamp => {
+        Some(_) if matches!(field.kind, Kind::Timestamp | Kind::Email) => {
             " (a \"+\" in a query means a space; write it as %2B)"
         }
         _ => "",
@@ -109,14 +109,13 @@ pub(super) fn parse_filter(filter: &Filter, text: &str) -> Result<Value, ApiErro
 /// The value of a filter that has one.
 fn parse_value(field: &Field, bound: Bound, text: &str) -> Option<Value> {
     let input = match field.kind {
+        // No address has a space. It was a `+` that the client did not encode.
+        Kind::Email if text.contains(' ') => return None,
         Kind::Text { .. } | Kind::Email => return Some(Value::of(text)),
         Kind::Timestamp => return parse_timestamp(text, bound).map(Value::Text),
-        // serde_json passes over white space.
-        Kind::Boolean | Kind::Integer if text.contains(char::is_whitespace) => return None,
-        // A quoted value is a text. It is never a boolean or a number, not even `""`.
-        Kind::Boolean | Kind::Integer => {
-            serde_json::from_str(text).ok().filter(|value: &Json| !value.is_string())?
-        }
+        Kind::Boolean if matches!(text, "true" | "false") => Json::from(text == "true"),
+        Kind::Boolean | Kind::Integer if is_integer(text) => serde_json::from_str(text).ok()?,
+        Kind::Boolean | Kind::Integer => return None,
         Kind::Date | Kind::Choice(_) => Json::from(text),
         // It is not indexed, so no list has a filter by the whole object.
         Kind::Custom => return None,

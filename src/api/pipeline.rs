@@ -205,7 +205,11 @@ fn apply_all(
     writing.apply_all(changes, context).map_err(|(number, error)| {
         let error = match error {
             ChangeError::Database(error) => error.into(),
-            ChangeError::Rejected(Rejection::PreconditionFailed { id: Some(id), .. }) => {
+            ChangeError::Rejected(Rejection::PreconditionFailed {
+                id: Some(id),
+                has_only_weak_tags,
+                ..
+            }) => {
                 // Earlier operations of a batch may have changed the record. They are rolled back,
                 // and their versions are used again.
                 let present = writing.undo().and_then(|()| match resources.get(number) {
@@ -214,7 +218,8 @@ fn apply_all(
                 });
                 match present {
                     Ok(present) => MutationError::Rejected(
-                        Rejection::PreconditionFailed { id: Some(id), present }.into(),
+                        Rejection::PreconditionFailed { id: Some(id), present, has_only_weak_tags }
+                            .into(),
                     ),
                     Err(error) => error.into(),
                 }

@@ -8,8 +8,8 @@ use super::authentication::has_well_formed_key;
 use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use crate::http::{ApiError, ErrorCode, Method};
 use crate::metrics;
-use crate::model::validation::shorten;
-use crate::model::{Access, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Scope, Scopes};
+use crate::model::validation::{is_positive_integer, shorten};
+use crate::model::{ALL, Access, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Scope, Scopes};
 use crate::words;
 
 /// The kind of a path.
@@ -193,10 +193,19 @@ pub fn find(path: &str) -> Option<(&'static str, Route)> {
     ROUTES.iter().find(is_sent).copied()
 }
 
-/// The error of a path that is not in the table.
+/// The error of a path that is not in the table. Most other services have the id in the path.
 pub fn not_found(path: &str) -> ApiError {
-    let known = ROUTES.iter().map(|(path, _)| *path);
-    let message = words::unknown("path", &shorten(path), known);
+    let (parent, id) = path.rsplit_once('/').unwrap_or_default();
+    let resource = ALL.into_iter().find(|resource| parent.ends_with(resource.path));
+    let message = match resource {
+        Some(_) if find(parent).is_some() && is_positive_integer(id) && id.len() < 20 => {
+            format!("Unknown path {path:?}. Did you mean \"{parent}?id={id}\"?")
+        }
+        _ => {
+            let known = ROUTES.iter().map(|(path, _)| *path);
+            words::unknown("path", &shorten(path), known)
+        }
+    };
     ApiError::new(ErrorCode::EndpointNotFound, format!("{message} See /docs."))
 }
 

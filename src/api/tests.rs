@@ -79,12 +79,12 @@ fn error(code: ErrorCode) -> ApiError {
         | ErrorCode::ExpiredApiKey => errors::unauthorized(code),
         ErrorCode::MissingId
         | ErrorCode::NoUpdatableFields
-        | ErrorCode::EndpointNotFound
         | ErrorCode::PayloadTooLarge
         | ErrorCode::InvalidIdempotencyKey
         | ErrorCode::IdempotencyKeyReused
-        | ErrorCode::ChangesGone
-        | ErrorCode::PreconditionFailed => code.into(),
+        | ErrorCode::ChangesGone => code.into(),
+        ErrorCode::EndpointNotFound => routes::not_found("/v1/hardware.php/12"),
+        ErrorCode::PreconditionFailed => precondition_failed(Some(RecordId(7)), false),
         ErrorCode::HasDependents => {
             let details = "FOREIGN KEY constraint failed".to_owned();
             errors::has_dependents(&CUSTOMER, details, &[(&EMPLOYEE, 2), (&HARDWARE, 1)])
@@ -98,7 +98,7 @@ fn error(code: ErrorCode) -> ApiError {
         ErrorCode::RateLimited => {
             RateLimitStatus { limit: 100, remaining: 0, reset: 1_795_203_060 }.error()
         }
-        ErrorCode::MethodNotAllowed => ApiError::method_not_allowed("GET, HEAD"),
+        ErrorCode::MethodNotAllowed => ApiError::method_not_allowed("GET, HEAD, PUT"),
         ErrorCode::InvalidJson => failed(
             parse_object(b"{\"name\": \"Eva\",}")
                 .map_err(|error| errors::invalid_json(&error.to_string())),
@@ -125,6 +125,10 @@ fn error(code: ErrorCode) -> ApiError {
         ErrorCode::Overloaded => ApiError::overloaded(),
         ErrorCode::NotReady => ApiError::not_ready("the data directory is not writable"),
     }
+}
+
+fn precondition_failed(id: Option<RecordId>, has_only_weak_tags: bool) -> ApiError {
+    Rejection::PreconditionFailed { id, present: None, has_only_weak_tags }.into()
 }
 
 /// The error for a record of `resource` with a reference to a missing record.
@@ -165,6 +169,10 @@ fn error_codes() -> Messages {
     }
     let timed_out = ApiError::from(StoreError::TimedOut).message().to_owned();
     messages.push(("bad_request, a list of over 5 seconds".to_owned(), timed_out));
+    let weak = precondition_failed(Some(RecordId(7)), true).message().to_owned();
+    messages.push(("precondition_failed, weak tags".to_owned(), weak));
+    let nothing = precondition_failed(None, false).message().to_owned();
+    messages.push(("precondition_failed, no record".to_owned(), nothing));
     let any_of = errors::insufficient_scope(Scopes::read_only()).message().to_owned();
     messages.push(("insufficient_scope, any of several".to_owned(), any_of));
     messages
@@ -290,7 +298,7 @@ fn parameters() -> Messages {
 }
 
 fn lists() -> Messages {
-    let queries: [(&'static Resource, &str); 31] = [
+    let queries: [(&'static Resource, &str); 32] = [
         (&CUSTOMER, "cutsomer_number=7"),
         (&CUSTOMER, "page=2"),
         (&CUSTOMER, "limit=0"),
@@ -309,6 +317,7 @@ fn lists() -> Messages {
         (&CUSTOMER, "created_at=2026-11-20"),
         (&CUSTOMER, "created_at=2026-11-20T20:30:00+01:00"),
         (&CUSTOMER, "created_at_to=yesterday"),
+        (&CUSTOMER, "email=eva+shop@ada.example"),
         (&EMPLOYEE, "customer_id=x"),
         (&EMPLOYEE, "is_active=yes"),
         (&EMPLOYEE, "is_active="),

@@ -36,7 +36,7 @@ pub(super) struct EdgeContext {
     pub(super) limits: ConnectionLimits,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) trusted: TrustedNetworks,
-    clock: Clock,
+    pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
     requests: Arc<Budget>,
     bodies: Arc<Budget>,
@@ -208,7 +208,7 @@ fn broken_body() -> ApiError {
 }
 
 fn slow_body() -> ApiError {
-    let message = "The body did not come in time. Send it without long pauses.";
+    let message = "The body did not come within 10 seconds. Send it faster, or send less at once.";
     ApiError::malformed_request(StatusCode::REQUEST_TIMEOUT, message)
 }
 

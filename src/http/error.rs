@@ -80,8 +80,11 @@ impl ApiError {
 
     /// `method_not_allowed`; `allow` is the value of `Allow`.
     pub fn method_not_allowed(allow: &str) -> ApiError {
-        let message =
-            format!("This endpoint does not support the request's method. Use one of: {allow}.");
+        let about_put =
+            if allow.contains("PUT") { " PUT changes only the fields in its body." } else { "" };
+        let message = format!(
+            "This endpoint does not support the request's method. Use one of: {allow}.{about_put}"
+        );
         ApiError::new(ErrorCode::MethodNotAllowed, message).header("Allow", allow.to_owned())
     }
 

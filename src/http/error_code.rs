@@ -149,7 +149,7 @@ error_codes! {
         "Send `Content-Type: application/json` and no `Content-Encoding`.";
     PayloadTooLarge = ("payload_too_large", 413, [Create, Update]):
         "The body is larger than 64 KiB, or that of a batch larger than 1 MiB.",
-        "Send a smaller body.";
+        "Send a smaller body. Raw UTF-8 is shorter than escapes such as `\\ud83d`.";
     MalformedRequest = ("malformed_request", 400, [All]):
         "The message is not HTTP/1.0 or 1.1, or could be read in two ways. The connection \
          closes. Where the message cannot be read at all, the status comes alone.",
@@ -177,7 +177,7 @@ error_codes! {
     PreconditionFailed = ("precondition_failed", 412, [Create, Update, Delete]):
         "The record has another version than those in `If-Match`, or `update_by` finds no record. \
          Nothing was changed.",
-        "Read the record, decide again, and send the `ETag` that came with it.";
+        "Read the record, decide again, and send its `etag`.";
 }
 
 impl ErrorCode {

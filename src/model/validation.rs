@@ -136,7 +136,12 @@ impl Field {
         let (code, value) = match self.kind {
             Kind::Text { min, max } => {
                 let text = check_text(self.name, input, min, max);
-                return text.map(Value::Text).map_err(|fault| vec![fault]);
+                return text.map(Value::Text).map_err(|fault| match fault.code {
+                    FieldCode::TooShort | FieldCode::TooLong if min == max => {
+                        vec![self.invalid(fault.code, &format!("was {}", describe(input)))]
+                    }
+                    _ => vec![fault],
+                });
             }
             Kind::Custom => return self.check_custom(input),
             Kind::Email => match text.map(|text| text.chars().count()) {
@@ -197,6 +202,10 @@ impl Field {
     /// about a value.
     pub fn expectation(&self) -> String {
         match self.kind {
+            // The only text of one length.
+            Kind::Text { min, max } if min == max => {
+                format!("send an ISO 3166-1 alpha-2 code such as {}", self.example)
+            }
             Kind::Text { .. } => self.kind.text_expectation(),
             Kind::Custom => "send an object of texts".to_owned(),
             Kind::Email => format!("send one e-mail address of at most {MAX_EMAIL} characters"),

@@ -68,6 +68,10 @@ fn paths_are_compared_as_they_were_sent() {
         let reply = api.get(near).fails_with(404, "endpoint_not_found");
         reply.saying("Did you mean \"/customers.php\"? See /docs.");
     }
+    for path in ["/hardware.php", "/v1/hardware.php"] {
+        let reply = api.get(&format!("{path}/12")).fails_with(404, "endpoint_not_found");
+        reply.saying(&format!("Did you mean \"{path}?id=12\"? See /docs."));
+    }
     api.call("BREW", "/coffee").send().fails_with(404, "endpoint_not_found");
 }
 
@@ -116,6 +120,8 @@ fn a_wrong_method_outside_the_record_paths_is_405() {
 fn options_is_a_method_like_any_other_that_an_endpoint_lacks() {
     let (server, api) = TestServer::with_api();
     let preflight = api.call("OPTIONS", "/customers.php").header("Origin", "https://shop.example");
+    let patch = api.call("PATCH", "/customers.php?id=1").json(&json!({"city": "Kiel"})).send();
+    patch.fails_with(405, "method_not_allowed").saying("PUT changes only the fields in its body");
     preflight
         .header("Access-Control-Request-Method", "GET")
         .send()

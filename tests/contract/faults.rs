@@ -4,11 +4,13 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
+use crate::support::server::run;
 use crate::support::{ALL, Api, Setup, Tenant, TestServer, database, until};
 
 const RECORDS: &str = "/customers.php";
@@ -311,4 +313,44 @@ fn a_service_on_a_full_disk_is_not_ready() {
     limit_file_size(&server, None);
     until("the service is ready", || (ask().status == 200).then_some(()));
     assert_eq!(names_in_data_directory(&server), files, "the probe leaves no file behind");
+}
+
+/// A library for LD_PRELOAD: while the file FUTURE exists, the clock shows the year 10000.
+const CLOCK: &str = r#"
+    #define _GNU_SOURCE
+    #include <stdlib.h>
+    #include <sys/syscall.h>
+    #include <time.h>
+    #include <unistd.h>
+    int clock_gettime(clockid_t clock, struct timespec *time)
+    {
+        int result = syscall(SYS_clock_gettime, clock, time);
+        if (clock == CLOCK_REALTIME && access(getenv("FUTURE"), F_OK) == 0)
+            time->tv_sec = 253402300800;
+        return result;
+    }"#;
+
+#[test]
+fn the_server_survives_a_clock_beyond_the_year_9999() {
+    let directory = tempfile::tempdir().unwrap();
+    let [source, library, future] =
+        ["clock.c", "clock.so", "future"].map(|name| directory.path().join(name));
+    std::fs::write(&source, CLOCK).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).args([&library, &source]);
+    assert!(compiler.status().unwrap().success());
+    let variables = [("LD_PRELOAD", &library), ("FUTURE", &future)];
+    let variables = variables.map(|(name, path)| (name, path.to_str().unwrap()));
+    let [preload, file] = variables;
+    let setup = Setup::plain().variable(preload.0, preload.1).variable(file.0, file.1);
+    let server = setup.start();
+    let ask = || server.anonymous().call("GET", "/healthz").try_send();
+    assert_eq!(ask().unwrap().status, 200);
+    std::fs::write(&future, "").unwrap();
+    assert!(ask().is_err(), "the connection is closed");
+    let mut second = server.command();
+    second.arg("serve").envs(variables);
+    run(second, "").fails_saying("the system clock shows a year after 9999");
+    std::fs::remove_file(&future).unwrap();
+    assert_eq!(ask().unwrap().status, 200);
 }

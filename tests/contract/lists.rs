@@ -173,6 +173,7 @@ fn text_compares_exactly_and_takes_any_value() {
     assert_eq!(api.total("/customers.php?city=null"), 1);
     assert_eq!(api.total(&format!("/customers.php?city={}", "x".repeat(300))), 0);
     assert_eq!(api.total("/customers.php?email=no-address"), 0);
+    refuse(&api, "email=a+b@shop.example").saying("%2B");
 }
 
 #[test]

@@ -251,6 +251,8 @@ fn integers_are_json_integers_of_64_bits() {
         "true",
         "1E0",
         "[1]",
+        r#"{"$serde_json::private::Number":"12"}"#,
+        r#"{"\u0024serde_json::private::Number":"12"}"#,
     ] {
         post(bad).fails_on(&[("purchase_cost_cents", "invalid_int")]);
     }
@@ -362,6 +364,8 @@ fn e_mail_addresses_are_one_plain_address() {
         "Eva <a@shop.example>",
         "a@[127.0.0.1]",
         "a@shop.example.",
+        "a\u{200b}b@shop.example",
+        "\u{301}a@shop.example",
     ] {
         post(bad).fails_on(&[("email", "invalid_email")]);
     }

@@ -62,10 +62,15 @@ fn a_change_is_made_only_if_the_version_matches() {
     let first = etag(&api.get(ONE));
     let second = etag(&put(&api, &first, "Zwei").is(200));
     let before = api.get(ONE).found();
-    for stale in
-        [first.clone(), format!("W/{second}"), "\"x\"".to_owned(), format!("{first}, W/{second}")]
-    {
-        let refused = put(&api, &stale, "Drei").fails_with(412, "precondition_failed");
+    for (stale, why) in [
+        (first.clone(), "another version"),
+        ("\"x\"".to_owned(), "another version"),
+        (format!("{first}, W/{second}"), "another version"),
+        (format!("W/{second}"), "member \"etag\""),
+        (format!("W/{first},W/{second}"), "proxy"),
+    ] {
+        let refused = put(&api, &stale, "Drei").fails_with(412, "precondition_failed").saying(why);
+        assert!(!refused.message().contains("update_by"), "a PUT has none");
         assert_eq!(etag(&refused), second, "the present version");
         assert_eq!(etag(&delete(&api, &stale).fails_with(412, "precondition_failed")), second);
     }

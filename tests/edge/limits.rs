@@ -105,7 +105,10 @@ fn a_slow_body_is_a_timeout() {
     let server = with_short_timeouts();
     let mut client = server.connect();
     client.send("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 5\r\n\r\nab");
-    client.answer().fails_with(408, "malformed_request");
+    let answer = client.answer();
+    answer.fails_with(408, "malformed_request");
+    let message = answer.json()["error"]["message"].to_string();
+    assert!(message.contains("10 seconds"), "{message}");
     assert!(client.is_closed());
     assert_eq!(server.paths(), [""; 0]);
 }

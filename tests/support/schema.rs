@@ -313,7 +313,7 @@ fn has_format(format: &Value, text: &str) -> bool {
         "date" => shape("0000-00-00"),
         "date-time" => shape("0000-00-00T00:00:00Z"),
         "uuid" => shape("xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"),
-        "email" => text.contains('@'),
+        "idn-email" => text.contains('@'),
         _ => false,
     }
 }

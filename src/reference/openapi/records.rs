@@ -141,7 +141,7 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
             }
             schema
         }
-        Kind::Email => json!({ "type": "string", "format": "email", "maxLength": MAX_EMAIL }),
+        Kind::Email => json!({ "type": "string", "format": "idn-email", "maxLength": MAX_EMAIL }),
         Kind::Integer => {
             json!({ "type": "integer", "format": "int64", "minimum": i64::MIN,
                 "maximum": i64::MAX })

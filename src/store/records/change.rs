@@ -67,6 +67,8 @@ pub enum Rejection {
         id: Option<RecordId>,
         /// Its version, once the rest of the mutation is rolled back.
         present: Option<Version>,
+        /// Whether the client has sent only weak tags, which meet no version.
+        has_only_weak_tags: bool,
     },
     /// `field` refers to the record `id` of `target`, which does not exist.
     MissingReference {
@@ -181,8 +183,12 @@ impl Precondition {
         if is_met {
             return Ok(());
         }
+        let has_only_weak_tags = match self {
+            Precondition::OneOf(tags) => tags.iter().all(|tag| tag.starts_with("W/")),
+            _ => false,
+        };
         let id = stored.map(|record| record.id);
-        Err(Rejection::PreconditionFailed { id, present: None })
+        Err(Rejection::PreconditionFailed { id, present: None, has_only_weak_tags })
     }
 }
 

@@ -188,24 +188,32 @@ impl Registry {
     /// Renames the tenant. Its keys, sessions and records remain.
     pub fn rename_tenant(&self, name: &str, new_name: &str) -> Result<TenantRow> {
         check_tenant_name(new_name).map_err(RegistryError::Invalid)?;
-        if self.find_tenant(new_name)?.is_some() {
-            return Err(RegistryError::TenantExists(new_name.to_owned()));
-        }
-        self.change_tenant(name, |tenant| tenant.name = new_name.to_owned())
+        self.change(|transaction| {
+            if find_by_column(transaction, "name", &new_name)?.is_some() {
+                return Err(RegistryError::TenantExists(new_name.to_owned()));
+            }
+            self.update_tenant(transaction, name, |tenant| tenant.name = new_name.to_owned())
+        })
     }
 
     fn change_tenant(&self, name: &str, change: impl FnOnce(&mut TenantRow)) -> Result<TenantRow> {
-        self.change(|transaction| {
-            let found = find_by_column(transaction, "name", &name)?;
-            let mut tenant = found.ok_or_else(|| self.unknown_tenant(name))?;
-            change(&mut tenant);
-            let TenantRow { id, name, suspended, trial_until, .. } = &tenant;
-            let sql =
-                "UPDATE tenants SET name = ?2, suspended = ?3, trial_until = ?4 WHERE id = ?1";
-            let values = params![id.0, name, suspended, trial_until];
-            transaction.prepare_cached(sql)?.execute(values)?;
-            Ok(tenant)
-        })
+        self.change(|transaction| self.update_tenant(transaction, name, change))
+    }
+
+    fn update_tenant(
+        &self,
+        transaction: &Transaction<'_>,
+        name: &str,
+        change: impl FnOnce(&mut TenantRow),
+    ) -> Result<TenantRow> {
+        let found = find_by_column(transaction, "name", &name)?;
+        let mut tenant = found.ok_or_else(|| self.unknown_tenant(name))?;
+        change(&mut tenant);
+        let TenantRow { id, name, suspended, trial_until, .. } = &tenant;
+        let sql = "UPDATE tenants SET name = ?2, suspended = ?3, trial_until = ?4 WHERE id = ?1";
+        let values = params![id.0, name, suspended, trial_until];
+        transaction.prepare_cached(sql)?.execute(values)?;
+        Ok(tenant)
     }
 
     /// Deletes the tenant, its keys, sessions and events, then its file. Returns its id.

@@ -335,6 +335,26 @@ fn a_renamed_tenant_keeps_its_sessions() {
 }
 
 #[test]
+fn of_two_tenants_that_get_one_name_at_once_one_is_told_that_it_exists() {
+    let fixture = Fixture::new();
+    fixture.tenant("a");
+    fixture.tenant("b");
+    for round in 0..20 {
+        let name = format!("new-{round}");
+        let outcomes = std::thread::scope(|scope| {
+            let (registry, name) = (&fixture.registry, &name);
+            ["a", "b"]
+                .map(|old| scope.spawn(move || registry.rename_tenant(old, name)))
+                .map(|thread| thread.join().unwrap())
+        });
+        let exists = |outcome: &&Result<_>| matches!(outcome, Err(RegistryError::TenantExists(_)));
+        assert_eq!(outcomes.iter().filter(exists).count(), 1, "{outcomes:?}");
+        let old = if outcomes[0].is_ok() { "a" } else { "b" };
+        fixture.registry.rename_tenant(&name, old).unwrap();
+    }
+}
+
+#[test]
 fn a_replaced_key_ends_after_the_overlap_or_at_its_own_end() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
