@@ -12,7 +12,7 @@ const OTHER_SUITES: [(&str, &str); 4] = [
 ];
 
 /// The programs that tests start. If one is missing, its tests pass without testing anything.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 18] = [
     "caddy",
     "cc",
     "corosync",
@@ -20,6 +20,8 @@ const PROGRAMS: [&str; 16] = [
     "curl",
     "drbdadm",
     "fail2ban-regex",
+    "git",
+    "ip",
     "jq",
     "nft",
     "nginx",

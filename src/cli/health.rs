@@ -73,10 +73,13 @@ fn ask(address: SocketAddr) -> anyhow::Result<String> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     // One write: a server that speaks TLS closes the connection at the first bytes.
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
+    let sent = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let read = stream.take(MAX_ANSWER).read_to_end(&mut answer);
-    ensure!(read.is_ok(), "no answer within 5 s; the server hangs, or it takes only HTTPS");
+    ensure!(
+        sent.is_ok() && read.is_ok(),
+        "no answer within 5 s; the server hangs, or it takes only HTTPS"
+    );
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 

@@ -187,10 +187,13 @@ impl Recorder {
     }
 }
 
-/// A directory in memory, where the system has such.
+/// A directory in memory, if there is room. In a container, /dev/shm often has only 64 MiB, which is
+/// less than the server leaves free.
 pub(crate) fn temporary_directory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
+    let memory = "/dev/shm";
+    let has_room =
+        rustix::fs::statvfs(memory).is_ok_and(|disk| disk.f_bavail * disk.f_frsize > 1 << 30);
+    if has_room { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
 
 fn parse(content: &[u8], at: &mut usize, root: &str) -> Record {
