@@ -1,6 +1,6 @@
 # The tasks of this repository. CONTRIBUTING.md says when to run them.
 
-.PHONY: test ci bench release golden
+.PHONY: test ci bench release golden openapi
 
 test: # the tests that need only common programs
 	cargo test
@@ -14,7 +14,10 @@ bench: # the speed; lab/README.md has the options
 release: # the files of a release in target/dist, as root
 	release/build
 
-golden: # the files in tests/golden; their diff is the change that clients see
+golden: # every message, the guide's responses, the OpenAPI document; their diff is the change that clients see
 	UPDATE_GOLDEN=1 cargo test --lib messages
+	UPDATE_GOLDEN=1 cargo test --test operator guide
 	UPDATE_GOLDEN=1 cargo test --test openapi
-	UPDATE_GOLDEN=1 cargo test --test operator reference
+
+openapi: # docs/openapi.json, from the declarations and docs/guide.md
+	UPDATE_GOLDEN=1 cargo test --test openapi

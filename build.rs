@@ -1,15 +1,49 @@
-//! Finds the commit that `tenantdesk --version` prints: `TENANTDESK_COMMIT` of the environment,
-//! else the file `release/commit`, which `git archive` fills.
+//! Compresses the files of `/docs`, and finds the commit that `tenantdesk --version` prints:
+//! `TENANTDESK_COMMIT` of the environment, else the file `release/commit`, which `git archive`
+//! fills.
 
-use std::{env, fs};
+use std::io::Write as _;
+use std::path::Path;
+use std::{env, fs, io};
 
-fn main() {
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// The files that `src/reference` serves beside Scalar's script.
+const DOCUMENTS: [&str; 7] = [
+    "docs/openapi.json",
+    "docs/api.md",
+    "src/reference/page.html",
+    "examples/clients/tenantdesk.py",
+    "examples/clients/tenantdesk.mjs",
+    "examples/clients/TenantDesk.psm1",
+    "examples/clients/tenantdesk.sh",
+];
+
+fn main() -> io::Result<()> {
     println!("cargo::rerun-if-env-changed=TENANTDESK_COMMIT");
     println!("cargo::rerun-if-changed=release/commit");
     let commit = env::var("TENANTDESK_COMMIT").ok().or_else(from_archive);
     if let Some(commit) = commit.filter(|commit| !commit.trim().is_empty()) {
         println!("cargo::rustc-env=TENANTDESK_COMMIT={:.12}", commit.trim());
     }
+    for document in DOCUMENTS {
+        println!("cargo::rerun-if-changed={document}");
+        compress(document, &fs::read(document)?)?;
+    }
+    let script = scalar_api_reference::get_asset("scalar.js");
+    compress("scalar.js", &script.ok_or(io::ErrorKind::NotFound)?)
+}
+
+/// Writes the file with gzip to the directory from which `include_bytes!` takes it.
+fn compress(path: &str, content: &[u8]) -> io::Result<()> {
+    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+    let directory = env::var("OUT_DIR").map_err(io::Error::other)?;
+    let file = fs::File::create(Path::new(&directory).join(format!("{name}.gz")))?;
+    let mut encoder = GzEncoder::new(file, Compression::best());
+    encoder.write_all(content)?;
+    encoder.finish()?;
+    Ok(())
 }
 
 fn from_archive() -> Option<String> {

@@ -20,7 +20,6 @@ use crate::metrics::Metrics;
 use crate::model::TenantId;
 use crate::panel::{Admission, Panel};
 use crate::readiness::{self, Readiness};
-use crate::reference::{docs, openapi};
 use crate::store::registry::Registry;
 use crate::store::{DataDir, OpenError, Tenants};
 use crate::words;
@@ -76,8 +75,7 @@ impl App {
             return ApiError::method_not_allowed("GET, HEAD").into();
         }
         match page {
-            PublicPage::OpenApi => openapi::respond(request),
-            PublicPage::Docs => docs::respond(request),
+            PublicPage::Document(document) => document.respond(request),
             PublicPage::Health => Response::healthy(),
             PublicPage::Ready => self.ready(),
             PublicPage::Root => Response::empty(302).header("Location", "/docs"),
@@ -148,10 +146,8 @@ impl Job {
 impl Application for App {
     fn probe(&self, method: &Method, path: &str) -> Option<Response> {
         match routes::find(path)? {
-            (_, Route::Page(PublicPage::Health, ..)) if is_read(method) => {
-                Some(Response::healthy())
-            }
-            (_, Route::Page(PublicPage::Ready, ..)) if is_read(method) => Some(self.ready()),
+            (_, Route::Page(PublicPage::Health)) if is_read(method) => Some(Response::healthy()),
+            (_, Route::Page(PublicPage::Ready)) if is_read(method) => Some(self.ready()),
             _ => None,
         }
     }
@@ -165,7 +161,7 @@ impl Application for App {
             return FirstStep::Respond(routes::not_found(&request.path).into());
         };
         match route {
-            Route::Page(page, ..) => FirstStep::Respond(self.page(page, request)),
+            Route::Page(page) => FirstStep::Respond(self.page(page, request)),
             Route::Api(operations) => match self.api.admit(operations, request) {
                 Ok(call) => {
                     responder.caller(&call.caller.tenant_name, &call.caller.key.prefix);

@@ -78,12 +78,14 @@ const DOCUMENTS: [&str; 17] = [
 ];
 
 /// Returns the paths in `text`. A word is a path if it begins with `src/`, or if it contains a
-/// slash and ends like a source file or document.
+/// slash and ends like a source file or document. A path of the service, such as `/docs/api.md`, is
+/// none.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c)));
     let is_source = |word: &str| [".rs", ".md", "schema.sql"].iter().any(|end| word.ends_with(end));
     words
         .map(|word| word.trim_end_matches('.'))
+        .filter(|word| !word.starts_with('/'))
         .filter(move |word| word.starts_with("src/") || word.contains('/') && is_source(word))
 }
 

@@ -1,30 +1,14 @@
 //! The checks of POST, PUT and DELETE that need no database. They make a [`Change`], which the
 //! store applies inside a write transaction.
 
-use serde_json::json;
-
 use super::errors;
-use super::list::names;
-use super::query::{Query, QueryParameter};
+use super::query::Query;
 use crate::http::{ApiError, ErrorCode, Method};
-use crate::model::{Field, Json, JsonObject, Resource, Rules, Value};
+use crate::model::{Field, JsonObject, Resource, Rules, Value};
 use crate::store::{Answer, Change, ChangeKind, Changed, Precondition, Rejection};
 
 /// The query parameter of POST.
-pub static UPDATE_BY: QueryParameter<&'static Resource> = QueryParameter {
-    name: "update_by",
-    about: "Changes the one record that has the body's value in this field, as PUT does. Without \
-            such a record, the record is created. If several records have the value, the response \
-            is 409 `ambiguous_record`.",
-    values: |resource| names(lookup_names(resource).into_iter()),
-    schema: |resource| json!({ "type": "string", "enum": lookup_names(resource) }),
-    example: || Json::Null,
-};
-
-/// The values of `update_by`.
-fn lookup_names(resource: &'static Resource) -> Vec<&'static str> {
-    resource.lookup_fields().map(|field| field.name).collect()
-}
+const UPDATE_BY: &str = "update_by";
 
 /// Makes the checks of a request with this method from the query on that need no database, in their
 /// order. `body` is that of POST and PUT.
@@ -36,7 +20,7 @@ pub fn check(
     precondition: Precondition,
 ) -> Result<Change, ApiError> {
     let (kind, rules) = if *method == Method::POST {
-        query.only(&[UPDATE_BY.name])?;
+        query.only(&[UPDATE_BY])?;
         match parse_update_by(resource, query)? {
             Some(key) => (ChangeKind::UpdateBy(key), Rules::StoredOrNew(key)),
             None => (ChangeKind::Create, Rules::New),
@@ -63,12 +47,13 @@ fn parse_update_by(
     resource: &'static Resource,
     query: &Query,
 ) -> Result<Option<&'static Field>, ApiError> {
-    let Some(name) = query.get(UPDATE_BY.name) else { return Ok(None) };
+    let Some(name) = query.get(UPDATE_BY) else { return Ok(None) };
     if let Some(key) = resource.lookup_fields().find(|field| field.name == name) {
         return Ok(Some(key));
     }
-    let expectation = format!("send one of {}", lookup_names(resource).join(", "));
-    Err(errors::invalid_parameter(UPDATE_BY.name, name, &expectation))
+    let names: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
+    let expectation = format!("send one of {}", names.join(", "));
+    Err(errors::invalid_parameter(UPDATE_BY, name, &expectation))
 }
 
 /// Checks the fields that the body names, and that it names those it must.

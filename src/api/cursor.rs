@@ -18,7 +18,7 @@ use crate::store::Position;
 /// The length of a checksum in bytes.
 const CHECKSUM: usize = 8;
 /// The maximum length of a cursor in characters. The longest sort value, an e-mail address, fits.
-pub(super) const MAX_CURSOR: usize = 2048;
+pub const MAX_CURSOR: usize = 2048;
 
 fn encode(mut bytes: Vec<u8>) -> String {
     bytes.extend_from_slice(&checksum(&bytes));

@@ -1,18 +1,14 @@
-//! Lists (contract section 4): the declarations of their parameters, and the parser of a query.
-//!
-//! The OpenAPI document and the page `/docs` follow from the declarations, too.
+//! Lists (contract section 4): the names of their parameters, and the parser of a query.
 
-use serde_json::json;
-
-pub use super::cursor::write_cursor;
-use super::cursor::{MAX_CURSOR, parse_cursor};
+use super::cursor::parse_cursor;
+pub use super::cursor::{MAX_CURSOR, write_cursor};
 use super::errors::{self, invalid_parameter};
 use super::filter::{filters, parse_custom, parse_filter};
-use super::query::{Query, QueryParameter};
+use super::query::Query;
 use crate::http::ApiError;
 use crate::model::custom::PREFIX;
 use crate::model::validation::is_positive_integer;
-use crate::model::{Access, Field, ID, Inclusion, Json, ListQuery, Resource, Scope, Scopes};
+use crate::model::{Access, Field, ID, Inclusion, ListQuery, Resource, Scope, Scopes};
 
 /// Records on a page if `limit` is absent.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -22,92 +18,14 @@ pub const MAX_LIMIT: usize = 200;
 pub const MAX_WORDS: usize = 20;
 /// Maximum number of characters in `q`.
 pub const MAX_SEARCH_LENGTH: usize = 200;
-/// The cursor of a list of customers by id.
-pub const EXAMPLE_CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ4";
-
-// The descriptions name them.
-const _: () = assert!(DEFAULT_LIMIT == 50 && MAX_WORDS == 20);
 
 /// Every list parameter in the order of the reference.
-pub static PARAMETERS: [QueryParameter<&'static Resource>; 6] = [
-    QueryParameter {
-        name: "limit",
-        about: "The most records on a page; 50 if absent.",
-        values: |_| format!("1 to {MAX_LIMIT}"),
-        schema: |_| json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
-        example: || json!(DEFAULT_LIMIT),
-    },
-    QueryParameter {
-        name: "cursor",
-        about: "The `next_cursor` of the previous page; empty for the first page. Sort, filters and \
-                `q` must be the same.",
-        values: |_| "text".to_owned(),
-        schema: |_| json!({ "type": "string", "maxLength": MAX_CURSOR }),
-        example: || json!(EXAMPLE_CURSOR),
-    },
-    QueryParameter {
-        name: "sort",
-        about: "The order; `id` if absent. A leading `-` means descending. Nulls come first; ties \
-                are ordered by `id`.",
-        values: |resource| names(resource.sortable_fields().map(|field| field.name)),
-        schema: sort_schema,
-        example: || json!("-updated_at"),
-    },
-    QueryParameter {
-        name: "total",
-        about: "Whether the response has `total`, the number of all matching records.",
-        values: |_| "true or false".to_owned(),
-        schema: |_| {
-            let digits = json!({ "type": "string", "enum": ["1", "0"] });
-            json!({ "anyOf": [{ "type": "boolean" }, digits] })
-        },
-        example: || json!(true),
-    },
-    QueryParameter {
-        name: "q",
-        about: "A record matches if each word occurs in one of its text, e-mail or custom fields. \
-                Case is ignored. At most 20 words.",
-        values: |_| format!("text, at most {MAX_SEARCH_LENGTH}"),
-        schema: |_| json!({ "type": "string", "maxLength": MAX_SEARCH_LENGTH }),
-        example: || json!("eva"),
-    },
-    QueryParameter {
-        name: "include",
-        about: "Adds to each record the records that it belongs to. Needs the scope for reading \
-                each.",
-        values: |resource| names(resource.inclusions().iter().map(Inclusion::name)),
-        schema: include_schema,
-        example: || json!(["customer"]),
-    },
-];
+pub static PARAMETERS: [&str; 6] = ["limit", "cursor", "sort", "total", "q", "include"];
 
 /// The parameters of the resource's lists. Records without references have no `include`.
-pub fn parameters(
-    resource: &'static Resource,
-) -> impl Iterator<Item = &'static QueryParameter<&'static Resource>> + Clone {
+pub fn parameters(resource: &'static Resource) -> impl Iterator<Item = &'static str> {
     let has = |name| name != "include" || !resource.inclusions().is_empty();
-    PARAMETERS.iter().filter(move |parameter| has(parameter.name))
-}
-
-/// The values of a parameter, for the documentation page.
-pub fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    names.collect::<Vec<_>>().join(" · ")
-}
-
-fn include_schema(resource: &'static Resource) -> Json {
-    let names: Vec<&str> = resource.inclusions().iter().map(Inclusion::name).collect();
-    let items = json!({ "type": "string", "enum": names });
-    json!({ "type": "array", "items": items, "minItems": 1, "uniqueItems": true })
-}
-
-fn sort_schema(resource: &'static Resource) -> Json {
-    let columns = || resource.sortable_fields().map(|field| field.name);
-    let orders: Vec<String> =
-        columns().flat_map(|name| [name.to_owned(), format!("-{name}")]).collect();
-    // Generators derive identifiers from the values, and a leading minus is not valid in one.
-    let names: Vec<String> =
-        columns().flat_map(|name| [name.to_owned(), format!("{name}_descending")]).collect();
-    json!({ "type": "string", "enum": orders, "x-enum-varnames": names })
+    PARAMETERS.into_iter().filter(move |name| has(*name))
 }
 
 /// Converts the parameters of a list.
@@ -126,8 +44,7 @@ pub fn parse(
     let custom: Vec<String> = behind_a_dot.map(|name| format!("{PREFIX}{name}")).collect();
     // A request with `id` is no list. The name is known here so that the message about a similar
     // one suggests it.
-    let mut known = vec!["id"];
-    known.extend(parameters(resource).map(|parameter| parameter.name));
+    let mut known: Vec<&str> = ["id"].into_iter().chain(parameters(resource)).collect();
     known.extend(filters(resource).iter().map(|filter| filter.name.as_str()));
     known.extend(custom.iter().map(String::as_str));
     query.only(&known)?;

@@ -1,7 +1,6 @@
 //! Query strings (contract section 3).
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use serde_json::Value;
 
 use super::errors::invalid_parameter;
 use crate::http::ApiError;
@@ -9,21 +8,6 @@ use crate::http::request::{decode_form, form_pairs};
 use crate::model::RecordId;
 use crate::model::validation::is_positive_integer;
 use crate::words;
-
-/// The declaration of a query parameter. Its schema depends on a `Subject`, such as the resource of
-/// a list.
-#[derive(Debug)]
-pub struct QueryParameter<Subject> {
-    pub name: &'static str,
-    /// The effect and the default, in sentences with code between back quotes.
-    pub about: &'static str,
-    /// The values in a few words, for the documentation page.
-    pub values: fn(Subject) -> String,
-    /// The JSON Schema of the values. It has no `default`: generated clients would send the default
-    /// even if another parameter excludes it.
-    pub schema: fn(Subject) -> Value,
-    pub example: fn() -> Value,
-}
 
 /// The parameters of a query in the order sent. Each occurs once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

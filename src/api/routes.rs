@@ -1,5 +1,5 @@
 //! The route table: a row for each method of each path. Dispatch, `Allow`, scopes, the labels of
-//! metrics, and both forms of the API reference come from it.
+//! metrics, and the OpenAPI document come from it.
 
 use Access::{Read, Write};
 use http::HeaderMap;
@@ -10,6 +10,7 @@ use crate::http::{ApiError, ErrorCode, Method};
 use crate::metrics;
 use crate::model::validation::{is_positive_integer, shorten};
 use crate::model::{ALL, Access, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Scope, Scopes};
+use crate::reference::{self, Document};
 use crate::words;
 
 /// The kind of a path.
@@ -17,8 +18,8 @@ use crate::words;
 pub enum Route {
     /// Operations that need a key.
     Api(&'static [Operation]),
-    /// A page without authentication, its `operationId`, and its description.
-    Page(PublicPage, &'static str, &'static str),
+    /// A page without authentication.
+    Page(PublicPage),
     /// The panel. It handles every method itself.
     Panel,
 }
@@ -30,13 +31,6 @@ pub struct Operation {
     /// The kind of scope that a key needs: for the resource, or for any if there is no resource.
     pub needs: Option<Access>,
     pub action: Action,
-    /// The `operationId` of the OpenAPI document, and the anchor on the documentation page. In the
-    /// texts, `{resource}`, `{Resource}`, `{resources}` and `{Resources}` stand for the names of
-    /// the resource.
-    pub id: &'static str,
-    pub title: &'static str,
-    /// Sentences with code between back quotes.
-    pub about: &'static str,
 }
 
 /// The work of an operation.
@@ -56,8 +50,8 @@ pub enum Action {
 /// The pages without authentication and rate limit (contract section 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicPage {
-    OpenApi,
-    Docs,
+    /// A file of the API reference.
+    Document(&'static Document),
     /// Whether the process responds.
     Health,
     /// Whether requests can be served.
@@ -68,39 +62,28 @@ pub enum PublicPage {
 
 pub const PANEL_PATH: &str = "/api_keys.php";
 
-/// The prefix below which all paths with a key, the OpenAPI document and the documentation page are
-/// also available (contract section 1).
+/// The prefix below which all paths with a key and the API reference are also available (contract
+/// section 1).
 const PREFIX: &str = "/v1";
 
-#[rustfmt::skip] // A row is a line, with its sentences below.
-pub static ROUTES: [(&str, Route); 12] = [
+pub static ROUTES: [(&str, Route); 18] = [
     (CUSTOMER.path, Route::Api(&CUSTOMERS)),
     (EMPLOYEE.path, Route::Api(&EMPLOYEES)),
     (HARDWARE.path, Route::Api(&DEVICES)),
-    ("/changes.php", Route::Api(&[
-        row(Method::GET, Some(Read), Action::Changes, "listChanges", "Follow changes",
-            "One entry for each record that was created, changed or deleted, in the order of the \
-             commits. To follow a tenant: ask with `cursor=now` and keep `next_cursor`, read the \
-             lists, then ask with the kept cursor again and again. Entries of resources that the \
-             key may not read are left out."),
-    ])),
-    ("/whoami.php", Route::Api(&[
-        row(Method::GET, None, Action::Whoami, "getWhoami", "Describe the API key of the request",
-            "The tenant, the key and its limit. Needs no scope."),
-    ])),
-    ("/batch.php", Route::Api(&[
-        row(Method::POST, None, Action::Batch, "runBatch", "Run a batch",
-            "Up to 100 operations on records in one transaction. If one of them fails, nothing is \
-             changed, and the response is its error with the number of the operation as \
-             `operation`. Each operation needs its own scope, and only the scopes of the \
-             operations in the batch are needed. The batch counts as one request against the rate \
-             limit, and one `Idempotency-Key` covers all of it."),
-    ])),
-    ("/openapi.json", Route::Page(PublicPage::OpenApi, "getDescription", "This document")),
-    ("/docs", Route::Page(PublicPage::Docs, "getDocs", "The documentation page")),
-    ("/healthz", Route::Page(PublicPage::Health, "getHealth", "Whether the process responds")),
-    ("/readyz", Route::Page(PublicPage::Ready, "getReadiness", "Whether requests can be served")),
-    ("/", Route::Page(PublicPage::Root, "getRoot", "Redirect to the documentation page")),
+    ("/changes.php", Route::Api(&[row(Method::GET, Some(Read), Action::Changes)])),
+    ("/whoami.php", Route::Api(&[row(Method::GET, None, Action::Whoami)])),
+    ("/batch.php", Route::Api(&[row(Method::POST, None, Action::Batch)])),
+    ("/openapi.json", document(&reference::OPENAPI)),
+    ("/docs", document(&reference::PAGE)),
+    ("/docs/scalar.js", document(&reference::SCRIPT)),
+    ("/docs/api.md", document(&reference::RULES)),
+    ("/docs/tenantdesk.py", document(&reference::PYTHON)),
+    ("/docs/tenantdesk.mjs", document(&reference::NODE)),
+    ("/docs/TenantDesk.psm1", document(&reference::POWERSHELL)),
+    ("/docs/tenantdesk.sh", document(&reference::SHELL)),
+    ("/healthz", Route::Page(PublicPage::Health)),
+    ("/readyz", Route::Page(PublicPage::Ready)),
+    ("/", Route::Page(PublicPage::Root)),
     (PANEL_PATH, Route::Panel),
 ];
 
@@ -108,42 +91,27 @@ static CUSTOMERS: [Operation; 4] = records(&CUSTOMER);
 static EMPLOYEES: [Operation; 4] = records(&EMPLOYEE);
 static DEVICES: [Operation; 4] = records(&HARDWARE);
 
-#[rustfmt::skip] // As above.
 const fn records(resource: &'static Resource) -> [Operation; 4] {
     [
-        row(Method::POST, Some(Write), Action::Create(resource),
-            "create{Resource}", "Create {resource}",
-            "The response is the new record; `Location` is its path. With `update_by`, the \
-             request changes the record that is there already."),
-        row(Method::GET, Some(Read), Action::Read(resource), "get{Resources}", "Read {resources}",
-            "With `id` the record, otherwise a page of the records that match every filter and \
-             contain every word of `q`. `custom.room=2.14` filters by a custom field; \
-             `null` finds records without it. At most 3 such filters are taken."),
-        row(Method::PUT, Some(Write), Action::Update(resource),
-            "update{Resource}", "Change {resource}",
-            "Only the fields that the body names change. The response is the whole record after \
-             the change."),
-        row(Method::DELETE, Some(Write), Action::Delete(resource),
-            "delete{Resource}", "Delete {resource}",
-            "The response has no body. A record that others refer to is not deleted."),
+        row(Method::POST, Some(Write), Action::Create(resource)),
+        row(Method::GET, Some(Read), Action::Read(resource)),
+        row(Method::PUT, Some(Write), Action::Update(resource)),
+        row(Method::DELETE, Some(Write), Action::Delete(resource)),
     ]
 }
 
-const fn row(
-    method: Method,
-    needs: Option<Access>,
-    action: Action,
-    id: &'static str,
-    title: &'static str,
-    about: &'static str,
-) -> Operation {
-    Operation { method, needs, action, id, title, about }
+const fn row(method: Method, needs: Option<Access>, action: Action) -> Operation {
+    Operation { method, needs, action }
+}
+
+const fn document(document: &'static Document) -> Route {
+    Route::Page(PublicPage::Document(document))
 }
 
 impl Route {
     /// Whether the path is also available below `/v1`.
     pub const fn is_prefixed(self) -> bool {
-        matches!(self, Route::Api(_) | Route::Page(PublicPage::OpenApi | PublicPage::Docs, ..))
+        matches!(self, Route::Api(_) | Route::Page(PublicPage::Document(_)))
     }
 }
 

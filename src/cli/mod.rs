@@ -32,7 +32,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
 
 use crate::model::{self, Resource};
-use crate::reference::openapi;
+use crate::reference::OPENAPI_TEXT;
 use crate::store::registry::{Registry, TenantRow};
 use crate::store::{OpenError, REGISTRY_FILE, registry, sqlite_version};
 use crate::words::without_error_numbers;
@@ -245,7 +245,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Check => check::run(options),
         Command::Doctor(arguments) => doctor::run(options, &arguments),
         Command::Health(arguments) => health::run(options, &arguments),
-        Command::Openapi => output::print_document(&openapi::JSON),
+        Command::Openapi => output::print_document(OPENAPI_TEXT.trim_end()),
         Command::Completions(arguments) => completions::run_completions(command(), &arguments),
         Command::Manual(arguments) => completions::run_manual(options, command(), &arguments),
     }

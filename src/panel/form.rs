@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use jiff::Span;
 
-use super::notice::{METHOD_NOT_ALLOWED, Notice, TOO_LARGE};
+use super::notice::{METHOD_NOT_ALLOWED, NOT_A_VISIT, Notice, TOO_LARGE};
 use crate::clock::{Moment, Timestamp};
 use crate::http::request::{decode_form, form_pairs};
 use crate::http::{Body, Method, Request};
@@ -25,7 +25,18 @@ pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
     /// The form in the body of a POST, or the query of a GET.
+    ///
+    /// A browser says in `Sec-Fetch-Dest` whether a person opens the page (`document`), or a script
+    /// or a frame asks for it. The script of `/docs` has the same origin. It must not read a form's
+    /// token or make a key.
+    ///
+    /// # Errors
+    ///
+    /// [`NOT_A_VISIT`], [`METHOD_NOT_ALLOWED`] or [`TOO_LARGE`].
     pub(super) fn of(request: &Request) -> Result<Form, Notice> {
+        if request.header("sec-fetch-dest").is_some_and(|purpose| purpose != "document") {
+            return Err(NOT_A_VISIT);
+        }
         match request.method {
             Method::GET | Method::HEAD => {
                 Ok(Form::parse(request.query.as_deref().unwrap_or_default()))

@@ -67,7 +67,7 @@ impl Panel {
 
     /// The response if too many requests wait (contract section 9).
     pub fn overloaded() -> Response {
-        html::protect(failure_page(OVERLOADED), &POLICY)
+        protect(failure_page(OVERLOADED))
     }
 
     /// The first step of a request. It reads the session, and changes nothing.
@@ -75,7 +75,7 @@ impl Panel {
         let admission = self.find_admission(request);
         let failed = |notice| Admission::Respond(failure_page(notice));
         match admission.unwrap_or_else(failed) {
-            Admission::Respond(page) => Admission::Respond(html::protect(page, &POLICY)),
+            Admission::Respond(page) => Admission::Respond(protect(page)),
             waits => waits,
         }
     }
@@ -97,7 +97,7 @@ impl Panel {
     pub fn respond(&self, request: &Request) -> (Response, Option<String>) {
         let mut tenant = None;
         let outcome = self.handle(request, &mut tenant);
-        (html::protect(outcome.unwrap_or_else(failure_page), &POLICY), tenant)
+        (protect(outcome.unwrap_or_else(failure_page)), tenant)
     }
 
     /// A form passes these checks, in this order: its size, the session, its token, its fields. The
@@ -131,6 +131,12 @@ fn signed_out(request: &Request, form: &Form) -> Result<Response, Notice> {
     let is_form = request.method == Method::POST;
     let notice = if is_form { SESSION_ENDED } else { notice_of(form) };
     sign_in::page(request, notice, "")
+}
+
+/// Adds the security headers. `/docs` has the same origin, and runs a script of another project. The
+/// last header separates a window of `/docs` from one of the panel.
+fn protect(response: Response) -> Response {
+    html::protect(response, &POLICY).header("Cross-Origin-Opener-Policy", "same-origin")
 }
 
 /// The page of an error that no other page shows.

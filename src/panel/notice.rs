@@ -28,6 +28,10 @@ pub(super) const SESSION_ENDED: Notice =
     Notice::new(403, "Your session is over. Nothing was changed. Please sign in again.");
 pub(super) const FORM_TOKEN: Notice =
     Notice::new(403, "This form was too old or did not come from this page. Nothing was changed.");
+pub(super) const NOT_A_VISIT: Notice = Notice::new(
+    403,
+    "A script or a frame asked for this page. Nothing was changed. Open the page itself.",
+);
 pub(super) const METHOD_NOT_ALLOWED: Notice =
     Notice::new(405, "This page supports only GET, HEAD and POST.");
 pub(super) const TOO_LARGE: Notice =

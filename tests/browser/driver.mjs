@@ -45,11 +45,11 @@ export async function startServer(binary, options = []) {
   return { url, key, password, run, stop };
 }
 
-export function startBrowser() {
+export function startBrowser(options = []) {
   return chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
     args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-      "--disable-component-update", "--disable-sync"],
+      "--disable-component-update", "--disable-sync", ...options],
   });
 }
 

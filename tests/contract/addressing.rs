@@ -200,25 +200,42 @@ fn no_cache_keeps_an_answer_of_a_path_without_a_key() {
 fn the_reference_is_compressed_and_asked_for_again_only_once_it_has_changed() {
     let server = TestServer::start();
     let anyone = server.anonymous();
-    for path in ["/docs", "/v1/docs", "/openapi.json", "/v1/openapi.json"] {
-        let get = |encodings: &str, known: &str| {
-            let call = anyone.call("GET", path).header("Accept-Encoding", encodings);
-            call.header("If-None-Match", known).send()
-        };
-        let (plain, packed) = (get("identity", ""), get("br, gzip;q=0.8", ""));
-        assert_eq!(plain.header("Content-Encoding"), None);
-        assert_eq!(packed.header("Content-Encoding"), Some("gzip"));
-        assert!(packed.body.starts_with(&[0x1f, 0x8b]) && packed.body.len() < 24_000, "{path}");
-        assert!(packed.body.len() * 4 < plain.body.len(), "{path}");
-        assert_ne!(plain.header("ETag"), packed.header("ETag"), "a version for each encoding");
-        for (reply, encodings) in [(plain, "identity"), (packed, "gzip")] {
-            assert_eq!(reply.header("Cache-Control"), Some("no-cache"));
-            assert_eq!(reply.header("Vary"), Some("Accept-Encoding"));
-            let unchanged = get(encodings, reply.header("ETag").unwrap()).is(304);
-            assert!(unchanged.body.is_empty());
-            for name in ["ETag", "Cache-Control", "Vary"] {
-                assert_eq!(unchanged.header(name), reply.header(name), "{name} of {path}");
+    for path in ["/docs", "/openapi.json", "/docs/api.md", "/docs/tenantdesk.py"] {
+        for path in [path, &format!("/v1{path}")] {
+            let get = |encodings: &str, known: &str| {
+                let call = anyone.call("GET", path).header("Accept-Encoding", encodings);
+                call.header("If-None-Match", known).send()
+            };
+            let (plain, packed) = (get("identity", ""), get("br, gzip;q=0.8", ""));
+            assert_eq!(plain.header("Content-Encoding"), None);
+            assert_eq!(packed.header("Content-Encoding"), Some("gzip"));
+            assert!(packed.body.starts_with(&[0x1f, 0x8b]), "{path}");
+            assert!(packed.body.len() < plain.body.len(), "{path}");
+            assert_ne!(plain.header("ETag"), packed.header("ETag"), "a version for each encoding");
+            for (reply, encodings) in [(plain, "identity"), (packed, "gzip")] {
+                assert_eq!(reply.header("Cache-Control"), Some("no-cache"));
+                assert_eq!(reply.header("Vary"), Some("Accept-Encoding"));
+                let unchanged = get(encodings, reply.header("ETag").unwrap()).is(304);
+                assert!(unchanged.body.is_empty());
+                for name in ["ETag", "Cache-Control", "Vary"] {
+                    assert_eq!(unchanged.header(name), reply.header(name), "{name} of {path}");
+                }
             }
         }
+    }
+}
+
+#[test]
+fn the_script_of_the_reference_is_always_compressed() {
+    let server = TestServer::start();
+    let anyone = server.anonymous();
+    let get = |encodings: &str| {
+        let call = anyone.call("GET", "/docs/scalar.js");
+        call.header("Accept-Encoding", encodings).send().is(200)
+    };
+    for reply in [get("identity"), get("gzip")] {
+        assert_eq!(reply.header("Content-Encoding"), Some("gzip"));
+        assert_eq!(reply.header("Content-Type"), Some("text/javascript; charset=utf-8"));
+        assert!(reply.body.len() < 1_600_000);
     }
 }

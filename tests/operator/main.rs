@@ -14,12 +14,12 @@ mod support;
 
 mod doctor;
 mod examples;
+mod guide;
 mod help;
 mod metrics;
 mod monitoring;
 mod package;
 mod pair;
-mod reference;
 mod secrets;
 mod spreadsheets;
 mod supervisor;

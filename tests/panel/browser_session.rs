@@ -72,6 +72,7 @@ impl Panel {
             secure: false,
             client: IpAddr::V4(Ipv4Addr::LOCALHOST),
             token: String::new(),
+            purpose: None,
         }
     }
 
@@ -109,6 +110,8 @@ pub(crate) struct BrowserSession<'a> {
     pub secure: bool,
     pub client: IpAddr,
     pub token: String,
+    /// The value of `Sec-Fetch-Dest`, which browsers send over HTTPS and to this machine.
+    pub purpose: Option<&'static str>,
 }
 
 impl BrowserSession<'_> {
@@ -163,6 +166,9 @@ impl BrowserSession<'_> {
         let cookies: Vec<String> =
             self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         request.headers.insert("cookie", cookies.join("; ").parse().unwrap());
+        if let Some(purpose) = self.purpose {
+            request.headers.insert("sec-fetch-dest", purpose.parse().unwrap());
+        }
         if let Some(form) = form {
             request
                 .headers

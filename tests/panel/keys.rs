@@ -415,7 +415,11 @@ fn what_a_scope_for_writing_shows_stands_beside_the_scopes() {
     let panel = Panel::new();
     panel.tenant("acme");
     let sentence = "A key with write alone cannot list or read records. It sees only the records that it writes.";
-    panel.signed_in("acme").get("create").saying(sentence).saying("href=\"/docs#scopes\"");
+    panel
+        .signed_in("acme")
+        .get("create")
+        .saying(sentence)
+        .saying("href=\"/docs#description/keys\"");
 }
 
 #[test]

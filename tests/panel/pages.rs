@@ -24,3 +24,21 @@ fn unknown_parameters_are_ignored() {
     let text = browser.get("").text();
     assert_eq!(browser.get("what=ever&done=nothing&revoke=x&new=").is(200).text(), text);
 }
+
+#[test]
+fn only_a_visit_of_the_page_is_served_and_no_script_of_another_page() {
+    let panel = Panel::new();
+    let tenant = panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    let fields = [("name", "Web shop"), ("scope", "customers:read")];
+    for purpose in ["empty", "iframe", "script"] {
+        browser.purpose = Some(purpose);
+        assert_eq!(browser.get("").is(403).token(), None, "{purpose}");
+        browser.send("create", &fields).is(403);
+        assert!(panel.keys(&tenant).is_empty(), "{purpose}");
+    }
+    browser.purpose = Some("document");
+    let page = browser.send("create", &fields).is(303);
+    assert_eq!(page.header("Cross-Origin-Opener-Policy"), Some("same-origin"));
+    assert_eq!(panel.keys(&tenant).len(), 1);
+}

@@ -7,32 +7,19 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use super::contract::MALFORMED_STATUSES;
-
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(&tenantdesk::reference::openapi::JSON).expect("the document is JSON")
+    serde_json::from_str(tenantdesk::reference::OPENAPI_TEXT).expect("the document is JSON")
 });
 
-/// The answers that belong to no operation, in the form of the document.
+/// The errors that belong to no operation, in the form of the document.
 static OF_NO_OPERATION: LazyLock<Value> = LazyLock::new(|| {
-    let response = |code: &str, headers: Value| {
-        let example = json!({ code: { "$ref": format!("#/components/examples/{code}") } });
-        let content =
-            json!({ "schema": { "$ref": "#/components/schemas/Error" }, "examples": example });
-        json!({ "headers": headers, "content": { "application/json": content } })
-    };
-    let shared = |name: &str| json!({ "$ref": format!("#/components/headers/{name}") });
-    let allow = json!({
-        "Allow": { "required": true, "schema": { "type": "string" } },
-        "X-RateLimit-Limit": shared("X-RateLimit-Limit"),
-        "X-RateLimit-Remaining": shared("X-RateLimit-Remaining"),
-        "X-RateLimit-Reset": shared("X-RateLimit-Reset"),
-        "X-Key-Expires": shared("X-Key-Expires"),
-    });
-    json!({
-        "endpoint_not_found": response("endpoint_not_found", json!({})),
-        "method_not_allowed": response("method_not_allowed", allow),
-    })
+    let mut failure = DOCUMENT["components"]["responses"]["Failure"].clone();
+    let examples = &mut failure["content"]["application/json"]["examples"];
+    for code in ["endpoint_not_found", "method_not_allowed", "not_ready"] {
+        examples[code] = json!({ "$ref": format!("#/components/examples/{code}") });
+    }
+    failure["headers"]["Allow"] = json!({ "schema": { "type": "string" } });
+    failure
 });
 
 /// Headers that any answer may have, or a page for browsers.
@@ -68,51 +55,34 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Fails if the answer differs from the document, which does not describe the panel.
+    /// Fails if the answer differs from the document, which describes only paths with a key.
     pub(crate) fn check(&self) -> Result<(), String> {
         let path = self.target.split('?').next().unwrap_or_default();
+        let item = path_item(path);
         if path == "/api_keys.php"
+            || (item.is_none() && self.status < 400)
             || (UNREAD.contains(&self.status) && self.body.is_empty() && self.headers.len() < 4)
         {
             return Ok(());
         }
         let response = self
-            .documented(path)
+            .documented(item)
             .ok_or_else(|| format!("status {} is not documented", self.status))?;
         self.check_headers(response)?;
         self.check_body(response)
     }
 
-    /// The response that the document has for the status.
-    fn documented(&self, path: &str) -> Option<&'static Value> {
-        let failed = self.status >= 400;
-        let Some(item) = path_item(path) else {
-            return match self.status {
-                404 => OF_NO_OPERATION.get("endpoint_not_found"),
-                // Responses of the edge and of the worker pool, which any request can get.
-                _ => self.response(&DOCUMENT["paths"]["/openapi.json"]["get"]).filter(|_| failed),
-            };
+    /// The response that the document has for the status. HEAD answers as GET does.
+    fn documented(&self, item: Option<&'static Value>) -> Option<&'static Value> {
+        // Methods are case-sensitive.
+        let method = if self.method == "HEAD" { "get" } else { &self.method.to_lowercase() };
+        let is_known = self.method == self.method.to_uppercase();
+        let operation = item.and_then(|item| item.get(method)).filter(|_| is_known);
+        let Some(responses) = operation.map(|operation| &operation["responses"]) else {
+            return Some(&*OF_NO_OPERATION).filter(|_| self.status >= 400);
         };
-        // Methods are case-sensitive. HEAD has the errors of GET without their bodies.
-        let method =
-            if failed && self.method == "HEAD" { "get" } else { &self.method.to_lowercase() };
-        let operation = item.get(method).filter(|_| self.method == self.method.to_uppercase());
-        match operation {
-            Some(operation) => self.response(operation),
-            None if self.status == 405 => OF_NO_OPERATION.get("method_not_allowed"),
-            // A method that the endpoint lacks passes the checks that come before the method, and
-            // needs no scope.
-            None => self.response(&item["get"]).filter(|_| failed && self.status != 404),
-        }
-    }
-
-    /// The operation's response for the status: its own, or that for messages that break HTTP's
-    /// rules.
-    fn response(&self, operation: &'static Value) -> Option<&'static Value> {
-        let responses = &operation["responses"];
-        let is_violation = MALFORMED_STATUSES.contains(&self.status);
-        let otherwise = responses.get("default").filter(|_| is_violation);
-        responses.get(self.status.to_string()).or(otherwise).map(resolve)
+        let other = || responses.get("default").filter(|_| self.status >= 400);
+        responses.get(self.status.to_string()).or_else(other).map(resolve)
     }
 
     fn check_headers(&self, response: &'static Value) -> Result<(), String> {
@@ -130,6 +100,11 @@ impl Answer<'_> {
             if required && !self.headers.iter().any(|(sent, _)| sent.eq_ignore_ascii_case(name)) {
                 return Err(format!("the header {name} is documented as always there"));
             }
+        }
+        let allow = self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("allow"));
+        let waits = self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("retry-after"));
+        if allow != (self.status == 405) || waits != matches!(self.status, 429 | 503) {
+            return Err("405 alone has Allow, and 429 and 503 alone have Retry-After".to_owned());
         }
         Ok(())
     }
@@ -162,7 +137,8 @@ impl Answer<'_> {
         self.check_error(&body["error"], media)
     }
 
-    /// An error has the status of the answer, and a code that the response has as an example.
+    /// An error has the status of the answer, and a code that the response or the one for every
+    /// operation has as an example.
     fn check_error(&self, error: &Value, media: &'static Value) -> Result<(), String> {
         if self.status < 400 {
             return Ok(());
@@ -171,19 +147,18 @@ impl Answer<'_> {
             return Err(format!("the body names the status {}", error["status"]));
         }
         let code = error["code"].as_str().unwrap_or_default();
-        let example = media["examples"].get(code).map(resolve);
-        example.map(|_| ()).ok_or_else(|| format!("the code {code} is not documented"))
+        let common = &DOCUMENT["components"]["responses"]["Failure"]["content"]["application/json"];
+        let mut documented = [&media["examples"], &common["examples"]].into_iter();
+        match documented.any(|examples| examples.get(code).is_some()) {
+            true => Ok(()),
+            false => Err(format!("the code {code} is not documented")),
+        }
     }
 }
 
-/// The paths with all that stands below `/v1` too.
+/// The paths, which all stand below `/v1` too.
 fn path_item(path: &str) -> Option<&'static Value> {
-    let paths = &DOCUMENT["paths"];
-    let prefixed = path
-        .strip_prefix("/v1")
-        .and_then(|bare| paths.get(bare))
-        .filter(|item| item.get("servers").is_none());
-    paths.get(path).or(prefixed)
+    DOCUMENT["paths"].get(path.strip_prefix("/v1").unwrap_or(path))
 }
 
 fn resolve(value: &'static Value) -> &'static Value {
@@ -210,7 +185,7 @@ fn check(value: &Value, schema: &'static Value, place: &str) -> Result<(), Strin
     let schema = resolve(schema);
     for (keyword, rule) in schema.as_object().expect("a schema is an object") {
         let holds = match keyword.as_str() {
-            "description" | "example" | "default" | "readOnly" | "x-enum-descriptions" => true,
+            "description" | "example" | "readOnly" | "x-enum-descriptions" => true,
             "type" => {
                 let types = rule.as_array().map_or(std::slice::from_ref(rule), Vec::as_slice);
                 types.iter().any(|name| is_of_type(value, name.as_str().unwrap_or_default()))

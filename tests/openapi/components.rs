@@ -2,38 +2,36 @@
 
 use serde_json::{Map, Value, json};
 
-use super::operations::Parameter;
-use super::paths::described;
-use super::records;
+use tenantdesk::api::batch::MAX_OPERATIONS;
+use tenantdesk::http::{API_VERSION, ErrorCode};
+use tenantdesk::model::{ALL, FieldCode, Scope};
+
 use super::schema::{
     ENTITY_TAGS, EXAMPLE_ETAG, EXAMPLE_UUID, any_record, closed, list, nullable, number, object,
     one_of, schema_ref, text, time,
 };
-use crate::api::batch::MAX_OPERATIONS;
-use crate::http::{API_VERSION, ErrorCode};
-use crate::model::{ALL, FieldCode, Scope};
+use super::{operations, paths, records};
 
 const EXAMPLE_CHANGE_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
 
 /// The components of each kind by name, such as `schemas`.
-pub(super) fn components(responses: Map<String, Value>) -> Value {
+pub(crate) fn components() -> Value {
     let mut schemas = records::schemas();
     for others in [changes(), keys(), batches(), errors()] {
-        schemas.extend(others.as_object().cloned().unwrap_or_default());
+        schemas.extend(others.as_object().cloned().unwrap());
     }
     json!({
         "securitySchemes": { "apiKey": {
             "type": "http",
             "scheme": "bearer",
-            "bearerFormat": "tdk_ and 43 characters",
-            "description": "An API key of the tenant. The panel creates it and shows it once. Its \
-                scopes determine what it may do; an operation names the scope that it needs.",
+            "description": "An API key of the tenant: `tdk_` and 43 characters. The panel at \
+                `/api_keys.php` creates keys, and shows each once.",
         } },
         "schemas": schemas,
         "examples": ErrorCode::all().map(error_example).collect::<Map<_, _>>(),
-        "parameters": parameters(),
+        "parameters": operations::components(),
         "headers": headers(),
-        "responses": responses,
+        "responses": { "Failure": paths::common_failure() },
     })
 }
 
@@ -45,12 +43,7 @@ fn error_example(code: ErrorCode) -> (String, Value) {
     (about.code.to_owned(), example)
 }
 
-fn parameters() -> Map<String, Value> {
-    let shared = Parameter::shared().into_iter();
-    shared.filter_map(|one| Some((one.shared_as?.to_owned(), described(&one)))).collect()
-}
-
-/// The headers of responses. Every response that may have one of the last two has it.
+/// The headers of responses. Every response that may have the last one has it.
 fn headers() -> Map<String, Value> {
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "integer", "minimum": 0 }));
     let time = json!({ "type": "string", "format": "date-time" });
@@ -66,12 +59,12 @@ fn headers() -> Map<String, Value> {
         ("ETag", &text, "The version, for `If-Match` and `If-None-Match`. Absent from lists."),
         ("Idempotent-Replayed", &replayed, "The response is a replay of the first response."),
         ("WWW-Authenticate", &text, "What is missing or wrong about the key."),
-        ("Retry-After", &number, "Seconds to wait before the next attempt."),
+        ("Retry-After", &number, "Seconds to wait before the next attempt. With 429 and 503."),
         ("Location", &text, "The path of the new record."),
     ]
     .into_iter()
     .map(|(name, schema, about)| {
-        let is_required = matches!(name, "Retry-After" | "Location");
+        let is_required = name == "Location";
         let header = json!({ "description": about, "required": is_required, "schema": schema });
         (name.to_owned(), header)
     })
@@ -175,16 +168,12 @@ fn errors() -> Value {
     let about = "The fault and the remedy, for people.";
     let message = json!({ "type": "string", "description": about });
     json!({
-        "Error": {
+        "Failure": {
             "type": "object",
             "description": "A request that failed has changed nothing.",
             "required": ["error"],
             "properties": {
-                "error": object("What went wrong.", json!({
-                    "code": schema_ref("ErrorCode"),
-                    "message": message,
-                    "status": { "type": "integer", "description": "The HTTP status." },
-                })),
+                "error": schema_ref("ErrorInfo"),
                 "errors": { "type": "object", "additionalProperties": schema_ref("FieldError"),
                     "description": "Every invalid field. Only with `validation_failed`." },
                 "fields": list(json!({ "type": "string" }),
@@ -196,21 +185,17 @@ fn errors() -> Value {
                         batch, unless the batch itself is at fault." },
             },
         },
+        "ErrorInfo": object("What went wrong.", json!({
+            "code": schema_ref("ErrorCode"),
+            "message": message,
+            "status": { "type": "integer", "description": "The HTTP status." },
+        })),
         "ErrorCode": { "type": "string", "enum": codes,
-            "description": "For programs. `components.examples` has the meaning of each." },
+            "description": "For programs. New codes may come." },
         "FieldError": object("The error of one field.", json!({
             "code": { "type": "string", "enum": FieldCode::ALL.map(|(code, _)| code.as_str()),
                 "x-enum-descriptions": FieldCode::ALL.map(|(_, meaning)| meaning) },
             "message": message,
         })),
-        "State": {
-            "type": "object",
-            "description": "The state of the service.",
-            "required": ["status"],
-            "properties": {
-                "status": { "type": "string", "const": "ok" },
-                "warning": { "type": "string", "description": "What the operator should mend." },
-            },
-        },
     })
 }

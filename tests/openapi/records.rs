@@ -2,30 +2,32 @@
 
 use serde_json::{Map, Value, json};
 
-use super::schema::{EXAMPLE_ETAG, list, nullable, number, object, schema_ref, text, time};
-use crate::api::filter::Filter;
-use crate::api::list::EXAMPLE_CURSOR;
-use crate::model::custom::{MAX_FIELDS, MAX_LENGTH, NAME_PATTERN};
-use crate::model::email::MAX_EMAIL;
-use crate::model::field::CUSTOM;
-use crate::model::{ALL, Bound, CREATED_AT, Field, ID, Kind, READ_ONLY, Resource, UPDATED_AT};
-use crate::words::capitalize;
+use tenantdesk::api::filter::Filter;
+use tenantdesk::model::custom::{MAX_FIELDS, MAX_LENGTH, NAME_PATTERN};
+use tenantdesk::model::email::MAX_EMAIL;
+use tenantdesk::model::field::CUSTOM;
+use tenantdesk::model::{
+    ALL, Bound, CREATED_AT, Field, ID, Kind, READ_ONLY, Resource, ResourceKind, UPDATED_AT,
+};
 
-/// The description of the member `etag`.
-pub(in crate::reference) const ETAG: &str = "The version of the record. Send it as `If-Match`.";
+use super::schema::{
+    EXAMPLE_ETAG, capitalize, list, nullable, number, object, schema_ref, text, time, title,
+};
+
+const EXAMPLE_CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ4";
 
 /// Text without U+0000.
 const TEXT: &str = r"^[^\u0000]*$";
 /// Text without U+0000 that is not only white space.
 const FILLED_TEXT: &str = r"^[^\u0000]*[^\u0000\s][^\u0000]*$";
 /// Not only white space.
-pub(super) const FILLED: &str = r"\S";
+pub(crate) const FILLED: &str = r"\S";
 
 /// A record, a page, the bodies of POST and PUT, and enumerations.
-pub(super) fn schemas() -> Map<String, Value> {
+pub(crate) fn schemas() -> Map<String, Value> {
     let mut schemas = Map::new();
     for resource in ALL {
-        let title = capitalize(resource.name);
+        let title = title(resource);
         schemas.insert(title.clone(), record(resource));
         schemas.insert(format!("{title}Page"), page(resource, &title));
         schemas.insert(format!("{title}Create"), create(resource));
@@ -42,7 +44,7 @@ pub(super) fn schemas() -> Map<String, Value> {
 
 /// The name of an enumeration, such as `CustomerStatus`: generated clients use one type everywhere.
 fn choice_name(resource: &Resource, field: &Field) -> String {
-    format!("{}{}", capitalize(resource.name), capitalize(field.name))
+    format!("{}{}", title(resource), capitalize(field.name))
 }
 
 /// The fields, and the members that the service adds.
@@ -54,16 +56,17 @@ fn record(resource: &'static Resource) -> Value {
     for field in [&CREATED_AT, &UPDATED_AT] {
         members[field.name] = time(field.about);
     }
-    members["etag"] = text(ETAG, EXAMPLE_ETAG);
+    let about = "The version of the record. Send it as `If-Match`.";
+    members["etag"] = text(about, EXAMPLE_ETAG);
     for name in READ_ONLY.into_iter().chain(["etag"]) {
         members[name]["readOnly"] = json!(true);
     }
     let mut record = object(resource.about, members);
     for inclusion in resource.inclusions() {
-        let (name, resource) = (inclusion.name(), inclusion.resource.name);
-        let mut included = nullable(schema_ref(&capitalize(resource)));
+        let (name, resource) = (inclusion.name(), inclusion.resource);
+        let mut included = nullable(schema_ref(&title(resource)));
         included["description"] =
-            json!(format!("The {resource} that it belongs to. Only with `include={name}`."));
+            json!(format!("The {} that it belongs to. Only with `include={name}`.", resource.name));
         record["properties"][name] = included;
     }
     record
@@ -84,7 +87,8 @@ fn page(resource: &'static Resource, title: &str) -> Value {
     })
 }
 
-/// The fields of a PUT, some of them required, some with a default.
+/// The fields of a PUT, some of them required. A default stands in the description: with `default`,
+/// generated clients would require the member or send it.
 fn create(resource: &'static Resource) -> Value {
     let mut schema = update(resource);
     schema["description"] = json!(format!(
@@ -95,9 +99,8 @@ fn create(resource: &'static Resource) -> Value {
     schema["required"] = required.map(|field| field.name).collect();
     for field in resource.fields {
         if let Some(word) = field.default {
-            let is_boolean = field.kind == Kind::Boolean;
-            schema["properties"][field.name]["default"] =
-                if is_boolean { json!(word == "true") } else { json!(word) };
+            let about = format!("{} `{word}` if absent.", field.about);
+            schema["properties"][field.name]["description"] = json!(about);
         }
     }
     schema
@@ -105,16 +108,39 @@ fn create(resource: &'static Resource) -> Value {
 
 fn update(resource: &'static Resource) -> Value {
     let about = "The fields to change, at least one. The others keep their values.";
-    let property = |field: &Field| (field.name.to_owned(), property(resource, field));
-    let mut properties: Map<_, _> = resource.fields.iter().map(property).collect();
+    let mut properties = json!({});
+    for field in resource.fields {
+        properties[field.name] = property(resource, field);
+    }
     // An empty value removes a custom field, null removes all of them, and removed ones do not
     // count.
     let custom = &mut properties[CUSTOM.name];
     custom["type"] = json!(["object", "null"]);
     custom["additionalProperties"] =
         json!({ "type": ["string", "null"], "maxLength": MAX_LENGTH, "pattern": TEXT });
-    custom.as_object_mut().map(|custom| custom.remove("maxProperties"));
+    custom.as_object_mut().unwrap().remove("maxProperties");
     json!({ "type": "object", "description": about, "minProperties": 1, "properties": properties })
+}
+
+/// The bodies of a POST and of a PUT, as an example.
+pub(crate) fn example_of(resource: &Resource) -> (Value, Value) {
+    match resource.kind {
+        ResourceKind::Customers => (
+            json!({ "name": "Nordlicht Energie eG", "customer_number": "C-1042",
+                "email": "office@nordlicht.example", "custom": { "contract": "gold" } }),
+            json!({ "city": "Hamburg", "phone": "+49 40 765432" }),
+        ),
+        ResourceKind::Employees => (
+            json!({ "customer_id": 1, "email": "eva@nordlicht.example", "first_name": "Eva",
+                "last_name": "Müller" }),
+            json!({ "department": "Accounting" }),
+        ),
+        ResourceKind::Hardware => (
+            json!({ "name": "ThinkPad T14", "type": "laptop", "serial_number": "PF-3X9Q7",
+                "employee_id": 1, "custom": { "room": "2.14" } }),
+            json!({ "status": "in_repair", "notes": "The display flickers." }),
+        ),
+    }
 }
 
 /// The schema of a field. Null means empty, which a field with a default never is. A POST takes it
@@ -128,7 +154,7 @@ fn property(resource: &Resource, field: &Field) -> Value {
         schema = nullable(schema);
     }
     schema["description"] = json!(field.about);
-    schema["example"] = serde_json::from_str(field.example).unwrap_or_default();
+    schema["example"] = serde_json::from_str(field.example).unwrap();
     schema
 }
 
@@ -158,7 +184,7 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
 }
 
 /// The schema of a filter's values.
-pub(super) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
+pub(crate) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
     let nothing = json!({ "type": "string", "const": "null" });
     let field = filter.column.field;
     let value = match field.kind {

@@ -1,0 +1,54 @@
+//! The OpenAPI 3.1 document, generated from the declarations of fields, routes, parameters and
+//! errors.
+//!
+//! Descriptions state what JSON Schema cannot express. The schemas of bodies describe what a client
+//! should send. The service also accepts an empty text for null and 1 for true; only the guide says
+//! so, to keep the types of generated clients.
+
+use serde_json::{Value, json};
+use tenantdesk::http::API_VERSION;
+use tenantdesk::model::Scope;
+
+use super::components::components;
+use super::paths::paths;
+
+pub(crate) fn document() -> Value {
+    let tags = [
+        ("customers", "Customers", "Organisations that the shop works for."),
+        ("employees", "Employees", "People who work for a customer."),
+        ("hardware", "Hardware", "Devices, with or without an employee who has them."),
+        ("changes", "Change log", "What was changed in the tenant."),
+        ("batch", "Batches", "Several changes at once, all or none."),
+        ("key", "API key", "About the API key of the request."),
+    ];
+    let tag = |(name, title, about)| json!({ "name": name, "x-displayName": title, "description": about });
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "TenantDesk API",
+            "version": API_VERSION,
+            "summary": "Customers, employees and hardware of one tenant, as JSON over HTTP.",
+            "description": guide(),
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "servers": [
+            { "url": "/", "description": "The host's root." },
+            { "url": "/v1", "description": "The same, with the version as prefix." },
+        ],
+        "security": [{ "apiKey": [] }],
+        "tags": tags.map(tag),
+        "paths": paths(),
+        "components": components(),
+    })
+}
+
+/// The guide without its title, which is that of the document.
+fn guide() -> String {
+    let text = include_str!("../../docs/guide.md");
+    let (_, text) = text.split_once("\n\n").unwrap();
+    let scopes: Vec<String> = Scope::all().map(|scope| format!("`{scope}`")).collect();
+    for scope in scopes {
+        assert!(text.contains(&scope), "the guide lacks the scope {scope}");
+    }
+    text.trim_end().to_owned()
+}

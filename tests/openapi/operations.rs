@@ -1,0 +1,324 @@
+//! The operations: their texts, parameters and errors.
+
+use serde_json::{Value, json};
+use tenantdesk::api::changes;
+use tenantdesk::api::filter::{Filter, filters};
+use tenantdesk::api::list::{self, MAX_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH};
+use tenantdesk::api::routes::{Action, Operation};
+use tenantdesk::http::ErrorCode::{self, *};
+use tenantdesk::model::{ALL, Inclusion, Resource, Scope};
+
+use super::records::{FILLED, of_filter};
+use super::schema::{ENTITY_TAGS, reference, title};
+
+const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
+
+/// The `operationId`, the title and the description.
+pub(crate) fn texts(operation: &Operation) -> (String, String, String) {
+    let (id, summary, about) = match operation.action {
+        Action::Create(_) => (
+            "create{Resource}",
+            "Create {resource}",
+            "The response is the new record, and `Location` is its path. With `update_by`, the \
+             request changes the record that has the same value in this field, and creates a \
+             record if there is none.",
+        ),
+        Action::Read(_) => (
+            "get{Resources}",
+            "List {resources}, or read one",
+            "With `id`, the response is the record. Without `id`, it is a page of the records that \
+             match every filter and contain every word of `q`. In typed clients, look for the \
+             member `data`: only a page has it.",
+        ),
+        Action::Update(_) => (
+            "update{Resource}",
+            "Change {resource}",
+            "Only the fields that the body names change. The response is the whole record.",
+        ),
+        Action::Delete(_) => (
+            "delete{Resource}",
+            "Delete {resource}",
+            "The response has no body. A record to which others refer is not deleted.",
+        ),
+        Action::Changes => (
+            "listChanges",
+            "Follow the change log",
+            "An entry for each record that was created, changed or deleted, in the order of the \
+             changes. Entries of resources that the key may not read are left out.",
+        ),
+        Action::Whoami => (
+            "getWhoami",
+            "Describe the API key",
+            "The tenant, the key of the request, and its limit.",
+        ),
+        Action::Batch => (
+            "runBatch",
+            "Run a batch",
+            "Up to 100 operations in one transaction. If one of them fails, nothing is changed, \
+             and the response is its error with its number as `operation`. The batch counts as one \
+             request against the rate limit, and one `Idempotency-Key` covers all of it.",
+        ),
+    };
+    let fill = |text: &str| match operation.action.resource() {
+        Some(resource) => text
+            .replace("{Resource}", &title(resource))
+            .replace("{Resources}", &super::schema::capitalize(resource.plural))
+            .replace("{resource}", resource.name)
+            .replace("{resources}", resource.plural),
+        None => text.to_owned(),
+    };
+    (fill(id), fill(summary), format!("{about} {}", needed_scopes(operation)))
+}
+
+fn needed_scopes(operation: &Operation) -> String {
+    let needed: Vec<String> = Scope::all()
+        .filter(|scope| operation.scopes().contains(*scope))
+        .map(|scope| format!("`{scope}`"))
+        .collect();
+    match operation.action {
+        Action::Batch => "Each operation in it needs its own scope.".to_owned(),
+        _ if needed.is_empty() => "Needs no scope.".to_owned(),
+        _ => format!("Needs the scope {}.", needed.join(" or ")),
+    }
+}
+
+/// The errors that are special to an operation, in the order of the statuses. Every operation can
+/// also have those of [`common_errors`].
+pub(crate) fn special_errors(action: Action) -> Vec<ErrorCode> {
+    let write = [BadRequest, InvalidJson, InvalidIdempotencyKey];
+    let missing = |resource: &Resource| -> Vec<ErrorCode> {
+        let targets = resource.fields.iter().filter_map(|field| field.references);
+        targets.map(ErrorCode::missing_reference).collect()
+    };
+    let fields = [ValidationFailed, IdempotencyKeyReused];
+    match action {
+        Action::Create(resource) => {
+            [&write[..], &[AmbiguousRecord, PreconditionFailed], &fields, &missing(resource)]
+                .concat()
+        }
+        Action::Read(_) => vec![BadRequest, NotFound],
+        Action::Update(resource) => [
+            &write[..],
+            &[MissingId, NoUpdatableFields, NotFound, PreconditionFailed],
+            &fields,
+            &missing(resource),
+        ]
+        .concat(),
+        Action::Delete(resource) => {
+            let referring = ALL.iter().flat_map(|one| one.fields);
+            let is_referenced =
+                referring.filter_map(|field| field.references).any(|target| target == resource);
+            let mut errors =
+                vec![BadRequest, InvalidIdempotencyKey, MissingId, NotFound, PreconditionFailed];
+            errors.extend(is_referenced.then_some(HasDependents));
+            errors.push(IdempotencyKeyReused);
+            errors
+        }
+        Action::Changes => vec![BadRequest, ChangesGone],
+        Action::Whoami => Vec::new(),
+        Action::Batch => [
+            &write[..],
+            &[MissingId, NoUpdatableFields, NotFound],
+            &[HasDependents, AmbiguousRecord, PreconditionFailed],
+            &fields,
+            &ALL[..2].iter().map(|target| ErrorCode::missing_reference(target)).collect::<Vec<_>>(),
+        ]
+        .concat(),
+    }
+}
+
+/// The errors that any operation can have.
+pub(crate) fn common_errors() -> Vec<ErrorCode> {
+    let special = |code: &ErrorCode| {
+        let actions = [Action::Changes, Action::Batch];
+        actions.into_iter().any(|action| special_errors(action).contains(code))
+    };
+    // No operation has the first two, and only the pages without a key have the third one.
+    let others = [EndpointNotFound, MethodNotAllowed, NotReady];
+    let mut common: Vec<_> = ErrorCode::all().filter(|code| !special(code)).collect();
+    common.retain(|code| !others.contains(code));
+    common.insert(0, BadRequest);
+    common
+}
+
+/// References to shared parameters, and the operation's own parameters.
+pub(crate) fn parameters(action: Action) -> Vec<Value> {
+    let mut parameters = Vec::new();
+    match action {
+        Action::Read(resource) => {
+            parameters.push(optional_id(resource));
+            parameters.extend(list::parameters(resource).map(|name| of_list(name, resource)));
+            parameters.extend(filters(resource).iter().map(|one| filter(one, resource)));
+            parameters.extend(shared(&["CustomFilters", "IfNoneMatch"]));
+        }
+        Action::Create(resource) => {
+            let names: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
+            let about = "Changes the one record that has the body's value in this field, as PUT \
+                does. Without such a record, the record is created. If several records have the \
+                value, the response is 409 `ambiguous_record`.";
+            parameters.push(query("update_by", about, json!({ "type": "string", "enum": names })));
+            parameters.extend(shared(&["IdempotencyKey", "IfMatch", "Prefer"]));
+        }
+        Action::Update(_) => {
+            parameters.extend(shared(&["Id", "IdempotencyKey", "IfMatch", "Prefer"]))
+        }
+        Action::Delete(_) => parameters.extend(shared(&["Id", "IdempotencyKey", "IfMatch"])),
+        Action::Changes => parameters.extend(changes::PARAMETERS.map(of_changes)),
+        Action::Batch => parameters.extend(shared(&["IdempotencyKey", "Prefer"])),
+        Action::Whoami => {}
+    }
+    parameters.extend(shared(&["RequestId"]));
+    parameters
+}
+
+fn shared(names: &[&str]) -> Vec<Value> {
+    names.iter().map(|name| reference("parameters", name)).collect()
+}
+
+fn query(name: &str, about: &str, schema: Value) -> Value {
+    json!({ "name": name, "in": "query", "description": about, "schema": schema })
+}
+
+/// A header is optional and has no example: programs would send it as it stands. It has no format
+/// `uuid` either: generated clients would take an object, but a header is a text.
+fn header(name: &str, about: &str, schema: Value) -> Value {
+    json!({ "name": name, "in": "header", "description": about, "schema": schema })
+}
+
+/// The parameters in `components`.
+pub(crate) fn components() -> Value {
+    let id = json!({ "name": "id", "in": "query", "required": true, "description": "The record.",
+        "schema": positive(), "example": 1 });
+    let custom = json!({ "type": "object", "propertyNames": { "pattern": "^custom\\." },
+        "additionalProperties": { "type": "string", "pattern": FILLED },
+        "maxProperties": 3 });
+    let uuid = json!({ "type": "string", "pattern": UUID_PATTERN });
+    let tags = json!({ "type": "string", "pattern": ENTITY_TAGS });
+    let text = json!({ "type": "string" });
+    json!({
+        "Id": id,
+        "CustomFilters": { "name": "custom", "in": "query", "style": "form", "explode": true,
+            "description": "Filters by custom fields, at most 3: `custom.room=2.14` finds the \
+                records with this text in the custom field `room`, and `custom.room=null` finds \
+                those without it. No parameter is called `custom`; each member of the object is a \
+                parameter.",
+            "schema": custom },
+        "IdempotencyKey": header("Idempotency-Key", "A new UUID for every new request. A repeat \
+            of the request sends the same UUID, and changes nothing twice.", uuid),
+        "IfMatch": header("If-Match", "The `etag` of the record as the client knows it. The change \
+            is made only if the record still has this version. Several tags have commas between \
+            them; `*` is any version. A POST ignores it, unless it has `update_by`.", tags),
+        "IfNoneMatch": header("If-None-Match", "With `id`: the `etag` of the record as the client \
+            knows it. If the record still has this version, the response is 304 without a body.",
+            text.clone()),
+        "Prefer": header("Prefer", "`handling=strict` makes unknown members of the body an error. \
+            Without it, they are ignored.", text.clone()),
+        "RequestId": header("X-Request-Id", "A UUID for this request, which the log has too. Any \
+            other value is ignored.", text),
+    })
+}
+
+fn positive() -> Value {
+    json!({ "type": "integer", "format": "int64", "minimum": 1 })
+}
+
+fn optional_id(resource: &Resource) -> Value {
+    let but = if resource.inclusions().is_empty() { "" } else { " but `include`" };
+    let about = format!("One record instead of a list. It excludes every other parameter{but}.");
+    query("id", &about, positive())
+}
+
+/// No schema has a `default`: generated clients would send the default even if another parameter
+/// excludes it.
+fn of_list(name: &str, resource: &'static Resource) -> Value {
+    let (about, schema) = match name {
+        "limit" => (
+            "The most records on a page; 50 if absent.",
+            json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
+        ),
+        "cursor" => (
+            "The `next_cursor` of the previous page; empty for the first page. Sort, filters and \
+             `q` must be the same.",
+            json!({ "type": "string", "maxLength": MAX_CURSOR }),
+        ),
+        "sort" => (
+            "The order; `id` if absent. A leading `-` means descending. Nulls come first. Records \
+             with the same value are ordered by `id`.",
+            sort_schema(resource),
+        ),
+        "total" => ("Whether the page has `total`, the number of all matching records.", {
+            let digits = json!({ "type": "string", "enum": ["1", "0"] });
+            json!({ "anyOf": [{ "type": "boolean" }, digits] })
+        }),
+        "q" => (
+            "A record matches if each word occurs in one of its text, e-mail or custom fields. \
+             Case is ignored. At most 20 words.",
+            json!({ "type": "string", "maxLength": MAX_SEARCH_LENGTH }),
+        ),
+        "include" => {
+            let names: Vec<&str> = resource.inclusions().iter().map(Inclusion::name).collect();
+            let items = json!({ "type": "string", "enum": names });
+            let schema =
+                json!({ "type": "array", "items": items, "minItems": 1, "uniqueItems": true });
+            let about = "Adds to each record the records that it belongs to, with commas between \
+                the names. Needs the scope for reading each.";
+            // With commas between, in place of a parameter for each item.
+            let mut parameter = query(name, about, schema);
+            parameter["explode"] = json!(false);
+            return parameter;
+        }
+        unknown => panic!("the list parameter {unknown} has no description"),
+    };
+    query(name, about, schema)
+}
+
+fn sort_schema(resource: &'static Resource) -> Value {
+    let (mut orders, mut names) = (Vec::new(), Vec::new());
+    for field in resource.sortable_fields() {
+        orders.extend([field.name.to_owned(), format!("-{}", field.name)]);
+        // Generators derive identifiers from the values, and a leading minus is not valid in one.
+        names.extend([field.name.to_owned(), format!("{}_descending", field.name)]);
+    }
+    json!({ "type": "string", "enum": orders, "x-enum-varnames": names })
+}
+
+fn of_changes(name: &str) -> Value {
+    let (about, schema) = match name {
+        "limit" => (
+            "The most entries on a page; 50 if absent.",
+            json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
+        ),
+        "cursor" => (
+            "The `next_cursor` of an earlier answer, or `now` for what comes from this moment on. \
+             If it is absent or empty, the answer begins with the oldest entry that is kept.",
+            json!({ "type": "string", "maxLength": MAX_CURSOR }),
+        ),
+        "resource" => (
+            "The entries of this resource alone.",
+            json!({ "type": "string", "enum": ALL.map(|resource| resource.plural) }),
+        ),
+        "id" => ("With `resource`: the entries of this record alone.", positive()),
+        unknown => panic!("the parameter {unknown} of the change log has no description"),
+    };
+    query(name, about, schema)
+}
+
+/// A filter of a list by a field of the record, or of the record that it refers to.
+fn filter(filter: &Filter, resource: &Resource) -> Value {
+    let field = filter.column.field;
+    let about = match (filter.column.through, filter.name.strip_prefix(field.name)) {
+        (Some(through), _) => format!(
+            "Only records whose `{}` leads to this one; `null` finds those without it.",
+            through.name
+        ),
+        (None, Some("_from")) => format!("Only records with this `{}` or a later one.", field.name),
+        (None, Some("_to")) => {
+            format!("Only records with this `{}` or an earlier one.", field.name)
+        }
+        (None, _) if field.is_nullable() => {
+            format!("Only records with this `{}`; `null` finds those without one.", field.name)
+        }
+        (None, _) => format!("Only records with this `{}`.", field.name),
+    };
+    query(&filter.name, &about, of_filter(resource, filter))
+}
