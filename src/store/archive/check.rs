@@ -9,7 +9,7 @@ use jiff::civil::Date;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use crate::model::{ALL, Resource, Scope, TenantId};
+use crate::model::{ALL, Resource, Scope, TenantId, Value};
 use crate::password;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 use crate::store::data_dir::{
@@ -17,62 +17,55 @@ use crate::store::data_dir::{
 };
 use crate::store::database::{self, Database, Role, SQL_CURE, Schema};
 use crate::store::error::{DatabaseError, OpenError};
-use crate::store::records::{KeyLabel, Reading};
+use crate::store::records::{KeyLabel, Reading, Record};
 use crate::store::registry::{
     EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, MAX_KEYS, TENANT_COLUMNS, TenantRow, check_key_name,
 };
 
+/// The highest id and number of an entry that is accepted: half as much again as an import takes
+/// (`MAX_ID`), and far from the end.
+const LAST_NUMBER: i64 = 0x5fff_ffff_ffff_fffd;
+
 /// The bytes of the longest text of a record: 5,000 characters.
 pub(super) const LONGEST_TEXT: usize = 4 * 5_000;
 
-/// What each value of a column is in a file that the program has written: table, column, condition.
-/// `*` stands for every table with the column. A null value meets a condition that is null.
-///
-/// An id or a number ends far from the end of the integers, so that a million times as many follow
-/// as an import can use (`MAX_ID`).
-const RULES: [(&str, &str, &str); 24] = [
-    ("*", "id", "id BETWEEN 1 AND 0x7fffffffffffffff / 4 * 3"),
-    ("*", "seq", "coalesce(seq, -1) BETWEEN 0 AND 0x7fffffffffffffff / 4 * 3"),
-    ("*", "version", "coalesce(version, -1) BETWEEN 0 AND 0x7fffffffffffffff / 4 * 3"),
-    ("*", "record_id", "record_id BETWEEN 0 AND 0x7fffffffffffffff / 4 * 3"),
-    // 20 values of 500 characters, each of which JSON escapes in 6 bytes at most.
-    ("*", "custom", "octet_length(custom) <= 80000"),
-    ("changes", "at", "length(at) = 20 AND at NOT GLOB '*[^0-9TZ:-]*'"),
-    ("changes", "resource", "resource NOT GLOB '*[^a-z]*'"),
-    ("changes", "action", "action NOT GLOB '*[^a-z]*'"),
-    ("changes", "fields", "json_valid(fields) AND fields NOT GLOB '*[^]a-z0-9_,\"[]*'"),
-    // All values of a record, as JSON.
+/// A table, and what is true of each row that the program writes. A condition that is null is met.
+const RULES: [(&str, &str); 8] = [
+    ("sqlite_sequence", "coalesce(seq, -1) BETWEEN 0 AND 0x5ffffffffffffffd"),
+    // An entry has at most all values of a record before it, as JSON, and the names of all fields.
     (
         "changes",
-        "before",
-        "iif(json_valid(before), json_type(before) = 'object', before IS NULL)
-         AND octet_length(before) <= 320000",
+        "seq BETWEEN 0 AND 0x5ffffffffffffffd AND record_id BETWEEN 0 AND 0x5ffffffffffffffd
+         AND length(at) = 20 AND at NOT GLOB '*[^0-9TZ:-]*'
+         AND resource NOT GLOB '*[^a-z]*' AND action NOT GLOB '*[^a-z]*'
+         AND json_valid(fields) AND fields NOT GLOB '*[^]a-z0-9_,\"[]*' AND length(fields) < 2000
+         AND iif(json_valid(before), json_type(before) = 'object', before IS NULL)
+         AND octet_length(before) <= 320000
+         AND octet_length(by_name) <= 400 AND by_name NOT GLOB '*[\u{1}-\u{1f}\u{7f}-\u{9f}]*'
+         AND length(by_prefix) = 8 AND by_prefix NOT GLOB '*[^!-~]*' AND length(request_id) = 16",
     ),
+    ("changes_removed", "seq BETWEEN 0 AND 0x5ffffffffffffffd AND resource NOT GLOB '*[^a-z]*'"),
+    // The longest `--keep-changes` is 3,650 days.
     (
-        "changes",
-        "by_name",
-        "octet_length(by_name) <= 400 AND by_name NOT GLOB '*[\u{1}-\u{1f}\u{7f}-\u{9f}]*'",
+        "changes_state",
+        "last_seq BETWEEN 0 AND 0x5ffffffffffffffd AND length(lineage) = 16
+         AND keep_seconds BETWEEN 0 AND 3650 * 86400",
     ),
-    ("changes", "by_prefix", "length(by_prefix) = 8 AND by_prefix NOT GLOB '*[^!-~]*'"),
-    ("changes", "request_id", "length(request_id) = 16"),
-    ("changes_removed", "resource", "resource NOT GLOB '*[^a-z]*'"),
-    ("changes_state", "lineage", "length(lineage) = 16"),
-    ("changes_state", "last_seq", "last_seq BETWEEN 0 AND 0x7fffffffffffffff / 4 * 3"),
-    // The longest `--keep-changes`: 3,650 days.
-    ("changes_state", "keep_seconds", "keep_seconds BETWEEN 0 AND 3650 * 86400"),
-    ("idempotency", "key", "length(key) = 16"),
-    ("idempotency", "request", "length(request) = 32"),
-    ("idempotency", "status", "status IN (200, 201, 204)"),
-    ("idempotency", "location", "location GLOB '/*' AND location NOT GLOB '*[^!-~]*'"),
-    ("idempotency", "etag", "length(etag) < 22 AND trim(etag, '\"') NOT GLOB '*[^0-9]*'"),
-    // A batch of 100 records.
+    // A batch has at most 100 records.
     (
         "idempotency",
-        "body",
-        "octet_length(body) <= 32000000
-         AND (octet_length(body) = 0 OR json_valid(CAST(body AS TEXT)))",
+        "length(key) = 16 AND length(request) = 32 AND status IN (200, 201, 204)
+         AND location GLOB '/*' AND location NOT GLOB '*[^!-~]*' AND length(location) < 100
+         AND length(etag) < 22 AND trim(etag, '\"') NOT GLOB '*[^0-9]*'
+         AND octet_length(body) <= 32000000 AND (body = x'' OR json_valid(CAST(body AS TEXT)))",
     ),
-    ("key_events", "client", "length(client) <= 45 AND client NOT GLOB '*[^!-~]*'"),
+    ("tenants", "id BETWEEN 1 AND 0x5ffffffffffffffd"),
+    ("keys", "id BETWEEN 1 AND 0x5ffffffffffffffd"),
+    (
+        "key_events",
+        "id BETWEEN 1 AND 0x5ffffffffffffffd
+         AND length(client) <= 45 AND client NOT GLOB '*[^!-~]*'",
+    ),
 ];
 
 /// The result for one database.
@@ -145,8 +138,8 @@ const CHECKS: [Check; 7] = [
     integrity_problems,
     broken_foreign_keys,
     invalid_texts,
-    invalid_values,
     invalid_rows,
+    invalid_objects,
     change_log_problems,
 ];
 
@@ -213,44 +206,23 @@ pub(super) fn texts(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<
     connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
 }
 
-/// The columns with a value that breaks its rule.
-fn invalid_values(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
+/// The tables with a row that breaks its rule.
+fn invalid_rows(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
     let mut found = Vec::new();
-    let tables = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'";
-    for table in texts(connection, tables)? {
-        let is_shown = table == "changes" || ALL.iter().any(|resource| resource.plural == table);
-        let (mut columns, mut breaks) = (Vec::new(), Vec::new());
-        let of_table = format!("SELECT name FROM pragma_table_info('{table}')");
-        for column in texts(connection, &of_table)? {
-            let rule = RULES
-                .iter()
-                .find(|(of, of_column, _)| *of_column == column && (*of == table || *of == "*"));
-            if let Some((.., rule)) = rule {
-                breaks.push(format!("max(NOT ({rule}))"));
-                columns.push(column);
-            } else if is_shown && column != "search" {
-                breaks.push(format!("max(octet_length({column}) > {LONGEST_TEXT})"));
-                columns.push(column);
-            }
+    for (table, rule) in RULES {
+        if connection.table_exists(None, table)? {
+            let sql = format!(
+                "SELECT '{table}{NEVER_WRITTEN}'
+                 WHERE EXISTS (SELECT 1 FROM {table} WHERE NOT ({rule}))"
+            );
+            found.extend(texts(connection, &sql)?);
         }
-        if columns.is_empty() {
-            continue;
-        }
-        let sql = format!("SELECT {} FROM \"{table}\"", breaks.join(", "));
-        connection.query_row(&sql, [], |row| {
-            for (at, column) in columns.iter().enumerate() {
-                if row.get::<_, Option<bool>>(at)? == Some(true) {
-                    found
-                        .push(format!("{table}.{column} has a value that tenantdesk never writes"));
-                }
-            }
-            Ok(())
-        })?;
     }
     Ok(found)
 }
 
-fn invalid_rows(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+/// Records, tenants, keys and events that the program does not make.
+fn invalid_objects(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
     let mut found = texts(
         connection,
         "SELECT 'sqlite_sequence is not as the program makes it' WHERE EXISTS (
@@ -265,12 +237,25 @@ fn invalid_rows(connection: &Connection, schema: &Schema) -> rusqlite::Result<Ve
                  WHERE (SELECT count(*) FROM changes_state) <> 1";
     found.extend(texts(connection, state)?);
     for resource in ALL {
-        let read = Reading::new(connection).each(resource, |_| Ok::<(), DatabaseError>(()));
+        let read = Reading::new(connection).each(resource, |record| match is_own(record) {
+            true => Ok(()),
+            false => Err(DatabaseError::InvalidQuery),
+        });
         if read.is_err() {
-            found.push(format!("{} has a record that tenantdesk never writes", resource.plural));
+            found.push(format!("{}{NEVER_WRITTEN}", resource.plural));
         }
     }
     Ok(found)
+}
+
+const NEVER_WRITTEN: &str = " has a row that tenantdesk never writes";
+
+/// Whether the program can have written a record, whose texts have a valid form.
+fn is_own(record: &Record) -> bool {
+    let is_long = |value: &Value| matches!(value, Value::Text(text) if text.len() > LONGEST_TEXT);
+    (1..=LAST_NUMBER).contains(&record.id.0)
+        && (0..=LAST_NUMBER).contains(&record.version.0)
+        && !record.values.iter().any(is_long)
 }
 
 /// Tenants, keys and events.
