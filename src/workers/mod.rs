@@ -6,8 +6,8 @@
 //! | thread | step |
 //! |---|---|
 //! | edge | `EdgeContext::respond` reads the request, and calls [`WorkerPool::submit`] |
-//! | edge | `Relay::send` gives the request a number, and the number to tiny_http |
-//! | a worker | `Relay::receive` takes the request with the number that tiny_http hands out |
+//! | edge | `Relay::send` queues the request, and gives its head to tiny_http |
+//! | a worker | `Relay::receive` takes the oldest request when tiny_http hands out a head |
 //! | the same worker | `App::admit` responds from memory, or looks up the key or the session |
 //! | the same worker | `Scheduler::add` lets the request wait in the lane of its tenant |
 //! | a worker | `Scheduler::start_next` takes the request when the lane has its turn |
@@ -171,6 +171,9 @@ impl Shared {
     /// Receives a request, and makes its first step. Returns the request if it waits for its turn.
     fn receive(&self) -> Option<(Lane, WaitingRequest)> {
         let mut exchange = self.relay.receive()?;
+        if exchange.request.is_abandoned() {
+            return None;
+        }
         match self.app.admit(&exchange.request, &mut exchange.responder) {
             FirstStep::Respond(response) => {
                 exchange.responder.send(response);
