@@ -5,9 +5,10 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use uuid::fmt::Hyphenated;
 
-use super::routes;
+use super::{deadline, routes};
+use crate::clock::Timestamp;
 use crate::http::{ApiError, ErrorCode, Request, Response};
-use crate::store::{Answer, ChangeContext, MutationError, Writing};
+use crate::store::{Answer, ChangeContext, DatabaseError, MutationError, Reading, Tenant, Writing};
 
 /// An idempotency key and the fingerprint of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +51,43 @@ impl IdempotencyKey {
     }
 }
 
-/// Runs `work` and stores its answer under the idempotency key, or replays the answer stored there,
-/// byte for byte. Without a key it only runs `work`. It runs inside a write transaction.
+/// The response to a repeat, or `None` if the key is new.
+///
+/// It only reads, so a repeat gets its response even if the tenant or the disk is full, or the file
+/// takes no writes.
+///
+/// # Errors
+///
+/// `idempotency_key_reused`.
+pub fn replay(
+    tenant: &Tenant,
+    request: &Request,
+    key: &IdempotencyKey,
+) -> Result<Option<Response>, ApiError> {
+    let now = request.received_at.timestamp();
+    tenant.read(deadline(request), |reading| look_up(reading, key, now))?.transpose()
+}
+
+/// The stored answer as a response, byte for byte. `None` if there is none.
+fn look_up(
+    reading: &Reading<'_>,
+    IdempotencyKey { key, request }: &IdempotencyKey,
+    now: Timestamp,
+) -> Result<Option<Result<Response, ApiError>>, DatabaseError> {
+    let stored = reading.stored_answer(key, now)?;
+    Ok(stored.map(|(of, answer)| {
+        if of != *request {
+            return Err(ErrorCode::IdempotencyKeyReused.into());
+        }
+        Ok(Response::from(answer).header("Idempotent-Replayed", "true"))
+    }))
+}
+
+/// Runs `work` and stores its answer under the idempotency key. Without a key it only runs `work`.
+/// It runs inside a write transaction.
+///
+/// A request with the same key may have committed since [`replay`] found none. So this looks again,
+/// and replays its answer.
 ///
 /// # Errors
 ///
@@ -62,16 +98,12 @@ pub fn run_once(
     context: &ChangeContext,
     work: impl FnOnce() -> Result<Answer, MutationError<ApiError>>,
 ) -> Result<Response, MutationError<ApiError>> {
-    let Some(IdempotencyKey { key, request }) = key else { return Ok(work()?.into()) };
-    match writing.stored_answer(&key, context.at)? {
-        Some((of, answer)) if of == request => {
-            return Ok(Response::from(answer).header("Idempotent-Replayed", "true"));
-        }
-        Some(_) => return Err(ApiError::from(ErrorCode::IdempotencyKeyReused).into()),
-        None => {}
+    let Some(key) = key else { return Ok(work()?.into()) };
+    if let Some(stored) = look_up(writing, &key, context.at)? {
+        return Ok(stored?);
     }
     let answer = work()?;
-    writing.store_answer(&key, &request, &answer, context.at)?;
+    writing.store_answer(&key.key, &key.request, &answer, context.at)?;
     Ok(answer.into())
 }
 

@@ -89,7 +89,7 @@ impl AuthenticatedRequest<'_> {
 
     /// Makes the checks from 10 on in contract section 5, and answers a request that reads. Checks
     /// 4 to 9 are in [`authentication::authenticate`]. Checks that need a write transaction, from
-    /// 23 on, are in the [`Work`].
+    /// 24 on, are in the [`Work`].
     fn check(
         &mut self,
         operations: &'static [Operation],
@@ -165,6 +165,12 @@ impl AuthenticatedRequest<'_> {
                 NextStep::Write(size, idempotency_key, work)
             }
         };
+        // Idempotency key.
+        if let NextStep::Write(_, Some(key), _) = &next_step
+            && let Some(response) = idempotency::replay(&tenant, request, key)?
+        {
+            return Ok((tenant, NextStep::Respond(response)));
+        }
         Ok((tenant, next_step))
     }
 
