@@ -10,7 +10,16 @@ use rustix::fs::{OFlags, statvfs};
 
 /// Writes of tenants stop while less than this is free, so that the registry has room: keys can
 /// still be revoked and tenants suspended.
-const RESERVE: u64 = 64 << 20;
+pub(crate) const RESERVE: u64 = 64 << 20;
+
+/// A disk with less free space is full: no further database is opened. SQLite's files of shared
+/// memory begin with 32 KiB each.
+const FULL: u64 = 1 << 20;
+
+/// Whether the disk of `path` is full.
+pub(crate) fn is_disk_full(path: &Path) -> bool {
+    free_space(path).is_ok_and(|(free, _)| free < FULL)
+}
 
 /// The bytes that are free on the disk of `path`, and a warning to the operator if they are less
 /// than the reserve.

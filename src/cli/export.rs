@@ -1,7 +1,7 @@
 //! `export`: writes all records of a resource to standard output or a file.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Seek as _, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
 use rustix::fs::fstat;
 use serde_json::json;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, spooled_tempfile_in};
 
 use super::{GlobalOptions, open_tenant, resource};
 use crate::files;
@@ -19,6 +19,9 @@ use crate::model::Resource;
 use crate::store::{DatabaseError, TenantFile};
 use crate::transfer::{self, Format};
 use crate::words;
+
+/// A longer export waits for its reader in a file without a name in the data directory.
+const IN_MEMORY: usize = 16 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -38,7 +41,8 @@ pub(super) struct Arguments {
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { tenant, resource, format, output } = arguments;
     let (registry, tenant) = open_tenant(options, tenant)?;
-    let file = TenantFile::open(registry.data_dir(), tenant.id)?;
+    let data_dir = registry.data_dir();
+    let file = TenantFile::open(data_dir, tenant.id)?;
     let by_extension = || output.as_deref().and_then(Format::from_extension);
     let format = format.or_else(by_extension).unwrap_or(Format::Csv);
     let path = output.as_deref().filter(|path| !is_standard_output(path));
@@ -56,10 +60,10 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     };
     let Some(path) = path else {
         // The records themselves are the output, also with `--json`.
-        export(&mut io::stdout().lock())?;
+        stream(data_dir, &mut io::stdout().lock(), export)?;
         return Ok(());
     };
-    let rows = write_to(path, export)?;
+    let rows = write_to(path, data_dir, export)?;
     let (plural, tenant, path) = (resource.plural, tenant.name, path.display().to_string());
     options.report(
         &json!({"done": "exported", "tenant": tenant, "resource": plural, "rows": rows,
@@ -77,11 +81,27 @@ fn is_standard_output(path: &Path) -> bool {
         })
 }
 
+/// Writes to a program that may read slowly, or not at all, such as a pager. During a read of the
+/// tenant's file, its WAL grows. So the read ends before the first byte is sent.
+fn stream(
+    data_dir: &Path,
+    target: &mut dyn Write,
+    write: impl FnOnce(&mut dyn Write) -> Result<u64, transfer::ExportError>,
+) -> Result<u64, transfer::ExportError> {
+    let mut spool = spooled_tempfile_in(IN_MEMORY, data_dir);
+    let rows = write(&mut spool)?;
+    spool.rewind()?;
+    io::copy(&mut spool, target)?;
+    target.flush()?;
+    Ok(rows)
+}
+
 /// Writes into a device or a pipe, such as the shell's `>(…)`. A file is replaced: the new one is
 /// made beside it under a name that nobody else can have made, and then renamed, so that `path`
 /// never holds a partial export. A link stays, and the file behind it is replaced.
 fn write_to(
     path: &Path,
+    data_dir: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<u64, transfer::ExportError>,
 ) -> anyhow::Result<u64> {
     let failed = || format!("cannot write {}", path.display());
@@ -89,8 +109,8 @@ fn write_to(
         && !there.is_file()
     {
         ensure!(!there.is_dir(), "{}: it is a directory", failed());
-        let mut stream = File::options().write(true).open(path).with_context(failed)?;
-        return Ok(write(&mut stream)?);
+        let mut target = File::options().write(true).open(path).with_context(failed)?;
+        return Ok(stream(data_dir, &mut target, write)?);
     }
     let path = match fs::canonicalize(path) {
         Err(_) if fs::symlink_metadata(path).is_err() => path.to_owned(),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::process_stats::ProcessStats;
 use crate::support::server::Output;
-use crate::support::{DataDir, TestServer};
+use crate::support::{DataDir, TestServer, database};
 
 struct Shop {
     data_dir: Arc<DataDir>,
@@ -298,6 +298,29 @@ fn an_import_warns_of_what_a_person_may_not_have_intended() {
     assert!(output.stderr.starts_with(warning), "{output:?}");
     let output = update("customer_number,city\nK-2,Ulm\n".to_owned());
     assert!(output.stdout.ends_with("\n1 record changes: city 1\n"), "{output:?}");
+}
+
+/// A pager that waits for a key, for example. The export is longer than a pipe.
+#[test]
+fn an_export_that_nobody_reads_does_not_hold_the_write_ahead_log() {
+    let shop = Shop::new();
+    let row = format!("Ada,{}\n", "x".repeat(5_000));
+    shop.write("rows.csv", format!("name,notes\n{}", row.repeat(100)));
+    shop.import("customers", "rows.csv", &[]).done();
+    let mut command = shop.data_dir.command();
+    command.arg("--data-dir").arg(shop.data_dir.data()).args(["export", "acme", "customers"]);
+    command.stdout(Stdio::piped());
+    let mut export = command.spawn().unwrap();
+    let mut output = export.stdout.take().unwrap();
+    output.read_exact(&mut [0]).unwrap();
+    let file = database(&shop.data_dir.data().join("tenants/1.db"));
+    file.execute("UPDATE customers SET name = 'Eva'", []).unwrap();
+    let empty = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let is_held: bool = file.query_row(empty, [], |row| row.get(0)).unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert!(export.wait().unwrap().success());
+    assert_eq!((is_held, rest.matches(",Ada,").count()), (false, 100));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::support::client::Pending;
 use crate::support::syncs::Syncs;
-use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, until, uuid};
+use crate::support::{ALL, Api, DataDir, Reply, Setup, Tenant, TestServer, until, uuid};
 
 const RECORDS: &str = "/customers.php";
 
@@ -69,6 +69,19 @@ fn others_do_not_wait_for_a_sync_that_takes_long() {
     waiting.into_iter().for_each(|pending| _ = pending.reply().created());
 }
 
+/// More than there are workers. Nobody has used them since the start.
+#[test]
+fn reads_of_idle_tenants_do_not_wait_for_a_disk_that_hangs() {
+    let fixture = Fixture::new();
+    let idle: Vec<Tenant> = (0..36).map(|n| fixture.server.tenant(&format!("idle-{n}"))).collect();
+    let idle: Vec<Api> = idle.iter().map(|tenant| tenant.with_scopes(ALL)).collect();
+    fixture.syncs.hold("");
+    for api in idle.iter().chain([&fixture.api]) {
+        api.get(RECORDS).is(200);
+    }
+    fixture.syncs.release();
+}
+
 /// Also with more connections than there are workers.
 #[test]
 #[ignore = "takes 8 s; .ci/run runs it"]
@@ -121,6 +134,8 @@ fn a_directory_that_cannot_be_opened_is_no_failed_sync() {
     let tenants = data_dir.data().join("tenants");
     // Its files can be opened, and the directory cannot be read.
     std::fs::set_permissions(&tenants, Permissions::from_mode(0o300)).unwrap();
-    let output = data_dir.cli(&["export", "acme", "customers"]).fails_saying("Permission denied");
+    std::fs::write(data_dir.home().join("rows.csv"), "name\nAda\n").unwrap();
+    let import = ["import", "acme", "customers", "rows.csv"];
+    let output = data_dir.cli(&import).fails_saying("Permission denied");
     assert!(!output.stderr.contains("refused to sync"), "{output:?}");
 }

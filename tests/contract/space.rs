@@ -5,9 +5,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Map, json};
 
-use crate::support::{ALL, Api, Setup, TestServer, can, until};
+use crate::support::client::Pending;
+use crate::support::{ALL, Api, Setup, TestServer, can, until, uuid};
 
 const RECORDS: &str = "/customers.php";
 const RESERVE: u64 = 64 << 20;
@@ -21,7 +22,14 @@ fn a_tenant_at_its_size_is_read_and_takes_deletions() {
     let server = Setup::without_rate_limit().option("--max-tenant-size").option("1MiB").start();
     let api = server.tenant("acme").with_scopes(ALL);
     let other = server.tenant("other").with_scopes(ALL);
+    let key = uuid();
+    let first = || {
+        let body = json!({"name": "First", "notes": "x".repeat(5_000)});
+        api.call("POST", RECORDS).key(&key).json(&body).send()
+    };
+    let answer = first().created();
     until("the tenant is at its size", || (post(&api) == 503).then_some(()));
+    assert_eq!(first().created(), answer, "a repeat needs no space");
     let refused = api.post(RECORDS, json!({"name": "More"})).fails_with(503, "tenant_unavailable");
     assert!(refused.message().contains("size"), "{refused}");
     api.put(&format!("{RECORDS}?id=1"), json!({"name": "Other"}))
@@ -42,7 +50,7 @@ fn a_disk_that_is_nearly_full_leaves_room_for_what_an_operator_must_do() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let script = "mount -t tmpfs -o size=160m none \"$TMPDIR\"; exec \"$0\" --exact --ignored --nocapture \
+    let script = "mount -t tmpfs -o size=192m none \"$TMPDIR\"; exec \"$0\" --exact --ignored --nocapture \
                   space::on_a_small_disk";
     let this = std::env::current_exe().unwrap();
     let mut command = Command::new("unshare");
@@ -108,4 +116,43 @@ fn on_a_small_disk() {
     fs::remove_file(directory.join("ballast")).unwrap();
     until("there is room again", || (post(&api) == 201).then_some(()));
     server.cli(&["check"]).done();
+    many_tenants_leave_a_quarter_of_the_reserve(&server, &directory);
+    a_full_disk_ends_no_server(&server, &directory);
+}
+
+/// Each finds just enough space, and writes much.
+fn many_tenants_leave_a_quarter_of_the_reserve(server: &TestServer, directory: &Path) {
+    // Letters that hardly repeat make the search index large.
+    let letter = |n: u32| char::from_u32(0x4e00 + (n.wrapping_mul(2_654_435_761) >> 18)).unwrap();
+    let mut letters = (0..).map(letter);
+    let mut create = || {
+        let mut text = |length| letters.by_ref().take(length).collect::<String>();
+        let custom: Map<_, _> = (0..20).map(|n| (format!("c{n}"), text(500).into())).collect();
+        let body = json!({"name": "Long", "notes": text(5_000), "custom": custom});
+        json!({"method": "POST", "path": RECORDS, "body": body})
+    };
+    let batch = json!({"operations": (0..16).map(|_| create()).collect::<Vec<_>>()});
+    let tenants: Vec<Api> =
+        (0..12).map(|n| server.tenant(&format!("busy-{n}")).with_scopes(ALL)).collect();
+    fill(directory, RESERVE + (12 << 20));
+    let send = |api: &Api| api.call("POST", "/batch.php").key(&uuid()).json(&batch).start();
+    let sent: Vec<Pending> = tenants.iter().map(send).collect();
+    let statuses: Vec<u16> = sent.into_iter().map(|pending| pending.reply().status).collect();
+    assert!(statuses.contains(&200) && statuses.contains(&503), "{statuses:?}");
+    assert!(available(directory) >= RESERVE / 4, "{} are free", available(directory));
+    tenants.iter().for_each(|api| _ = api.get(RECORDS).is(200));
+    fs::remove_file(directory.join("ballast")).unwrap();
+}
+
+/// Another program has filled the disk.
+fn a_full_disk_ends_no_server(server: &TestServer, directory: &Path) {
+    let (open, idle) = (server.tenant("open"), server.tenant("idle"));
+    let (open, idle) = (open.with_scopes(ALL), idle.with_scopes(ALL));
+    open.get(RECORDS).is(200);
+    fill(directory, 64 << 10);
+    open.get(RECORDS).is(200);
+    idle.get(RECORDS).fails_with(503, "tenant_unavailable");
+    server.cli(&["export", "idle", "customers"]).fails_saying("the disk is full");
+    fs::remove_file(directory.join("ballast")).unwrap();
+    until("there is room again", || (idle.get(RECORDS).status == 200).then_some(()));
 }

@@ -2,7 +2,7 @@
  * A library for LD_PRELOAD: it records which files and directories a program syncs, and makes chosen syncs fail.
  *
  * SYNCS_LOG names the file to which it appends the path of each synced file or directory, one a line. If the file that SYNCS_FAIL
- * names exists and holds a text, a sync of a path that ends with that text fails with EIO. If the file that SYNCS_HOLD names does, a
+ * names exists, a sync of a path that ends with the file's text fails with EIO. If the file that SYNCS_HOLD names does, a
  * sync of such a path waits until it does not.
  */
 #define _GNU_SOURCE
@@ -48,7 +48,7 @@ static int is_chosen(const char *variable, const char *path, size_t length)
         return 0;
     ssize_t wanted = read(file, end, sizeof end);
     close(file);
-    return wanted > 0 && (size_t)wanted <= length && memcmp(path + length - wanted, end, (size_t)wanted) == 0;
+    return wanted >= 0 && (size_t)wanted <= length && memcmp(path + length - wanted, end, (size_t)wanted) == 0;
 }
 
 static int sync_file(int file, long call)

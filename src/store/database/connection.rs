@@ -55,6 +55,11 @@ impl Database {
     /// Opens an existing database, whatever its version.
     pub(super) fn connect(&self, role: Role) -> Result<Connection, OpenError> {
         self.require_file()?;
+        if files::is_disk_full(&self.path) {
+            // SQLite maps the `-shm` file into memory. If the disk has no block for a page of the
+            // map, the system ends the process (SIGBUS).
+            return Err(self.unusable("the disk is full; free some space"));
+        }
         let is_new_wal = !self.companion("-wal").exists();
         let connection = raw(&self.path).map_err(|error| self.error(&error))?;
         configure(&connection, role, LOCK_WAIT)
@@ -67,8 +72,6 @@ impl Database {
                 files::make_private(&self.companion(suffix))
                     .map_err(|error| self.unusable(error))?;
             }
-            // SQLite syncs the new name, too, but ignores a failure.
-            wal::sync_name(&self.path).map_err(|error| self.unusable(error))?;
         }
         Ok(connection)
     }

@@ -116,7 +116,7 @@ impl Database {
         }
         transaction.pragma_update(None, "user_version", self.schema.version())?;
         wal::commit(transaction)?;
-        self.checkpoint(connection, true)
+        self.checkpoint(connection, true).map(drop)
     }
 }
 

@@ -15,7 +15,8 @@
 //! So before step 3 each process makes the WAL durable ([`make_durable`]). It reads the bytes of
 //! the WAL and writes them again in place. That makes their pages dirty, and a sync then writes all
 //! of them or fails. In the example, frame 101 is on the disk before frame 102 is written. A reader
-//! sees the same bytes all the time.
+//! sees the same bytes all the time. [`make_durable`] also syncs the name of the WAL. A reader may
+//! have made the file, and a reader waits for no sync.
 //!
 //! When a server starts, or a command while no other process has a database open, [`recover`] makes
 //! each WAL durable and copies it into its database. Every function here runs in the thread that
@@ -23,7 +24,7 @@
 //! server.
 
 use std::fmt::Display;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -82,20 +83,32 @@ fn end_process(error: &dyn Display) -> ! {
     process::exit(1)
 }
 
+/// The bytes of a frame of the WAL: a page with its header.
+const FRAME: u64 = 24 + (4 << 10);
+
 impl Database {
     /// Copies the WAL into the database while others read and write. With `truncate`, it also waits
-    /// for them and empties the WAL file, if no other connection uses it. Ends the process if the
-    /// disk refuses to sync.
+    /// for them and empties the WAL file, if no other connection uses it. Returns how many bytes of
+    /// the WAL remain in use. Ends the process if the disk refuses to sync.
     pub(crate) fn checkpoint(
         &self,
         connection: &Connection,
         truncate: bool,
-    ) -> rusqlite::Result<()> {
+    ) -> rusqlite::Result<u64> {
         self.limit_wal(connection)?;
         let mode = if truncate { "TRUNCATE" } else { "PASSIVE" };
         let mut checkpoint =
             connection.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?;
-        checkpoint.query_row([], |_| Ok(())).inspect_err(end_if_not_synced)
+        let frames = checkpoint.query_row([], |row| row.get::<_, i64>(1));
+        let frames = frames.inspect_err(end_if_not_synced)?;
+        // If another process makes a checkpoint at this moment, SQLite says -1.
+        let bytes = u64::try_from(frames).map(|frames| frames.saturating_mul(FRAME));
+        Ok(bytes.unwrap_or_else(|_| self.wal_length()))
+    }
+
+    /// The length of the WAL's file. A part of it may be free for later changes.
+    pub(crate) fn wal_length(&self) -> u64 {
+        fs::metadata(self.companion("-wal")).map_or(0, |found| found.len())
     }
 }
 
@@ -111,7 +124,7 @@ pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
         return Ok(());
     }
     let copied = database.connect(Role::Writer).and_then(|connection| {
-        database.checkpoint(&connection, true).map_err(|error| database.error(&error))
+        database.checkpoint(&connection, true).map(drop).map_err(|error| database.error(&error))
     });
     if let Err(error) = copied {
         tracing::warn!(%error, "a WAL cannot be copied into its database");
@@ -127,14 +140,14 @@ pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
 /// tenant again.
 pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
     let wal = companion(path, "-wal");
-    rewrite_in_place(&wal).map(drop).map_err(|error| {
+    rewrite_in_place(&wal).and_then(|_| sync_name(&wal)).map_err(|error| {
         let cause = format!("{}: {error}", wal.display());
         rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR), Some(cause))
     })
 }
 
-/// Writes a file's bytes again in place, and syncs them and the file's name. Returns whether the
-/// file has bytes. A symbolic link is not followed, and a device is not read.
+/// Writes a file's bytes again in place, and syncs them. Returns whether the file has bytes. A
+/// symbolic link is not followed, and a device is not read.
 ///
 /// The WAL is the only file of a database that may be opened like this. If a process closes any
 /// descriptor of a file, Linux drops all locks of the process on that file. SQLite locks the
@@ -159,7 +172,6 @@ fn rewrite_in_place(path: &Path) -> io::Result<bool> {
     }
     if at > 0 {
         file.sync_all().unwrap_or_else(|error| end_process(&error));
-        sync_name(path)?;
     }
     Ok(at > 0)
 }
@@ -167,7 +179,7 @@ fn rewrite_in_place(path: &Path) -> io::Result<bool> {
 /// Syncs the directory that holds `path`. Ends the process if the disk refuses to sync. If the
 /// directory cannot be opened, because of too many open files for example, no sync was tried, and
 /// the result is an ordinary error.
-pub(super) fn sync_name(path: &Path) -> io::Result<()> {
+fn sync_name(path: &Path) -> io::Result<()> {
     files::open_parent(path)?.sync_all().unwrap_or_else(|error| end_process(&error));
     Ok(())
 }

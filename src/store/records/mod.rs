@@ -33,6 +33,7 @@ pub(crate) use search::{fill_search_tables, merge_step, renew_search_tables};
 pub use write::Answer;
 pub(crate) use write::remove_old_responses;
 
+use super::database;
 use super::error::DatabaseError;
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
@@ -69,6 +70,19 @@ impl<'a> Deref for Writing<'a> {
     }
 }
 
+/// Ends the transaction of a read, also after a panic. `rusqlite::Transaction` prepares its
+/// statements anew each time, which takes 3 % of a GET.
+struct EndOfSnapshot<'a>(&'a Connection);
+
+impl Drop for EndOfSnapshot<'_> {
+    fn drop(&mut self) {
+        // If `BEGIN` failed, there is nothing to end.
+        if !self.0.is_autocommit() {
+            let _ = database::execute(self.0, "ROLLBACK");
+        }
+    }
+}
+
 /// A record as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
@@ -90,10 +104,9 @@ impl<'a> Reading<'a> {
         connection: &Connection,
         work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let transaction = connection.unchecked_transaction()?;
-        let value = work(&Reading::new(&transaction))?;
-        transaction.finish()?;
-        Ok(value)
+        let _end = EndOfSnapshot(connection);
+        database::execute(connection, "BEGIN")?;
+        work(&Reading::new(connection))
     }
 
     /// The record as a JSON object with the included records, and its version.

@@ -255,6 +255,68 @@ fn the_wal_starts_again_although_commits_never_pause() {
     assert!(length("") > 50 << 20);
 }
 
+/// One of two reads is always under way, so no commit finds the WAL without a reader.
+#[test]
+fn reads_that_overlap_do_not_let_the_wal_grow() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    let database = tenant_database(directory.path(), ONE);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let moment = Duration::from_millis(50);
+                while !is_over.load(Ordering::Relaxed) {
+                    let read = |reading: &Reading<'_>| {
+                        std::thread::sleep(moment);
+                        reading.exists(&CUSTOMER, RecordId(1)).map(|_| std::thread::sleep(moment))
+                    };
+                    tenant.read(soon(), read).unwrap();
+                }
+            });
+        }
+        let mut longest = 0;
+        for _ in 0..40 {
+            let many = |writing: &Writing<'_>| {
+                let values = customer("Customer", &"x".repeat(100_000));
+                for _ in 0..40 {
+                    writing.insert(&CUSTOMER, None, values.clone(), &context())?;
+                }
+                Ok(())
+            };
+            run(&tenant, CHANGES, many).unwrap().unwrap();
+            longest = longest.max(database.wal_length());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(longest < 128 << 20, "{longest} bytes");
+    });
+}
+
+/// Another process reads, as a shell that somebody has left open.
+#[test]
+fn a_wal_that_cannot_be_emptied_takes_only_deletions_until_the_reader_ends() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    add_customer(&tenant, String::new()).unwrap().unwrap();
+    let shell = connect(&directory);
+    shell.execute_batch("BEGIN; SELECT count(*) FROM customers").unwrap();
+    let mut outcome = Ok(Ok(()));
+    for _ in 0..2_000 {
+        outcome = add_customer(&tenant, "x".repeat(100_000));
+        if outcome.is_err() {
+            break;
+        }
+    }
+    assert_eq!(outcome, Err(StoreError::Unavailable));
+    let length = tenant_database(directory.path(), ONE).wal_length();
+    assert!(length < 128 << 20, "{length} bytes");
+    assert_eq!(run(&tenant, DELETES, |writing| delete(writing, 1)), Ok(Ok(())));
+    shell.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(add_customer(&tenant, String::new()), Ok(Ok(())));
+}
+
 /// Adds a first customer, and runs the mutations that `submit` submits as one batch with it.
 /// Returns the outcomes of all.
 fn outcomes_of_batch(tenant: &Tenant, submit: impl FnOnce(&Sender<Outcome>)) -> Vec<Outcome> {

@@ -66,7 +66,7 @@ impl Upkeep {
     ) -> rusqlite::Result<()> {
         if self.changes >= CHANGES && self.commits < COMMITS {
             self.changes = 0;
-            return database.checkpoint(connection, false);
+            return database.checkpoint(connection, false).map(drop);
         }
         (self.commits, self.is_done) = (0, true);
         // If another process writes, the step is left out. The next commit makes one due again.

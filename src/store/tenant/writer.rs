@@ -36,15 +36,35 @@ use super::upkeep::Upkeep;
 use super::{Failure, unavailable};
 use crate::clock::Clock;
 use crate::config::TenantLimits;
-use crate::files::free_space;
+use crate::files::{RESERVE, free_space};
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
 use crate::store::error::{MutationError, OpenError, StoreError};
 use crate::store::records::Writing;
 
 /// A group takes no further mutation when it has this many operations. With more, the first client
-/// would wait long. A large group could also use up the disk's last space, which is looked up only
-/// once for the group.
+/// would wait long.
 const GROUP: usize = 128;
+
+/// A group takes no further mutation either when it has made the WAL this much longer. A large group
+/// could use up the disk's last space, which is looked up only once for the group.
+const GROUP_BYTES: u64 = 8 << 20;
+
+/// The most that one operation adds to the WAL and to the file: 0.6 MiB, for the largest record with
+/// the least frequent letters.
+const OPERATION: u64 = 640 << 10;
+
+/// The largest group: another batch fits as long as it has fewer than [`GROUP`] operations.
+const LARGEST_GROUP: u64 = 228 * OPERATION;
+
+/// The WAL that is emptied before the next group. A group can make it longer by [`GROUP_BYTES`] and
+/// one batch, so it stays under 128 MiB.
+const LONG_WAL: u64 = 48 << 20;
+
+/// How long a group waits for the reads that use a long WAL: longer than a read of a client takes.
+const READERS_WAIT: Duration = Duration::from_secs(6);
+
+/// With less free space, groups of all tenants run one after the other.
+const LITTLE_SPACE: u64 = 1 << 30;
 
 /// The most mutations that wait. A further mutation gets 503 `tenant_unavailable` at once.
 const MAX_WAITING: usize = 1_024;
@@ -128,12 +148,20 @@ impl Writer {
     pub(super) fn start(
         database: Database,
         limits: TenantLimits,
+        last_space: Arc<Mutex<()>>,
         failure: Arc<Failure>,
     ) -> std::io::Result<Writer> {
         let (queue, waiting) = mpsc::sync_channel(MAX_WAITING);
-        let upkeep = Upkeep::default();
-        let mut writer =
-            WriterThread { database, limits, failure, waiting, connection: None, upkeep };
+        let mut writer = WriterThread {
+            database,
+            limits,
+            last_space,
+            failure,
+            waiting,
+            connection: None,
+            is_pinned: false,
+            upkeep: Upkeep::default(),
+        };
         let thread =
             thread::Builder::new().name("writer".to_owned()).spawn(move || writer.run())?;
         Ok(Writer { queue, thread })
@@ -152,10 +180,13 @@ impl Writer {
 struct WriterThread {
     database: Database,
     limits: TenantLimits,
+    last_space: Arc<Mutex<()>>,
     failure: Arc<Failure>,
     waiting: Receiver<Mutation>,
     /// Opened with the first mutation, and again after a failure.
     connection: Option<Connection>,
+    /// Whether a long WAL could not be emptied. Then no group waits for its readers again.
+    is_pinned: bool,
     upkeep: Upkeep,
 }
 
@@ -203,14 +234,21 @@ impl WriterThread {
     /// Commits `first` and the mutations that wait or arrive before the commit, until the group has
     /// [`GROUP`] operations.
     fn run_group(&mut self, first: Mutation) {
-        // The time in the queue counts, so that no client waits more than 5 s for the lock.
-        let wait = || LOCK_WAIT.saturating_sub(first.queued_at.elapsed());
-        let mut connection = match self.connection.take().map_or_else(|| self.connect(wait()), Ok) {
+        let since = first.queued_at;
+        let connected = self.connection.take().map_or_else(|| self.connect(lock_wait(since)), Ok);
+        let mut connection = match connected {
             Ok(connection) => connection,
             Err(error) => return tell(first.done, Err(self.report(&error))),
         };
-        let outcome = match begin(&mut connection, wait()) {
-            Ok(transaction) => Ok(self.commit_group(transaction, first)),
+        let found = self.find_shortage(&connection, since);
+        let shortage = found.unwrap_or_else(|error| Some(self.write_failed(&error)));
+        let last_space = Arc::clone(&self.last_space);
+        let mut turn = None;
+        let outcome = match begin(&mut connection, lock_wait(since)) {
+            Ok(transaction) => {
+                turn = (self.free_space() < LITTLE_SPACE).then(|| last_space.lock());
+                Ok(self.commit_group(transaction, shortage, first))
+            }
             Err(error) => {
                 tell(first.done, Err(self.write_failed(&error)));
                 Err(error)
@@ -218,6 +256,11 @@ impl WriterThread {
         };
         match outcome {
             Ok(Some(operations)) => {
+                if turn.is_some() {
+                    // The pages of the WAL need space in the file, too. The next writer sees it.
+                    let _ = connection.busy_timeout(Duration::ZERO);
+                    let _ = self.database.checkpoint(&connection, true);
+                }
                 self.upkeep.committed(operations);
                 self.connection = Some(connection);
             }
@@ -230,23 +273,72 @@ impl WriterThread {
         }
     }
 
+    /// Why the file takes only deletions now (contract section 6, `tenant_unavailable`). `None` if
+    /// it takes all changes.
+    fn find_shortage(
+        &mut self,
+        connection: &Connection,
+        since: Instant,
+    ) -> rusqlite::Result<Option<StoreError>> {
+        connection.busy_timeout(lock_wait(since))?;
+        let used = used_bytes(connection)?;
+        let wal = self.shorten_wal(connection, used)?;
+        if wal >= LONG_WAL {
+            let cause = "another process reads the file, so its WAL cannot be emptied";
+            return Ok(Some(self.report(&cause)));
+        }
+        Ok((used.saturating_add(wal) >= self.limits.max_size).then_some(StoreError::SizeLimit))
+    }
+
+    /// Empties the WAL if it is long, or if the file reaches its largest size with it. Returns its
+    /// length.
+    ///
+    /// Checkpoints of upkeep wait for no reader. SQLite starts a WAL again only while nobody reads
+    /// from it, so two clients whose lists overlap would let it grow without end. While a group
+    /// waits here, no frame is added, and new reads no longer need the WAL. Each read of a client
+    /// ends within 5 s. A read of another process may go on for hours.
+    fn shorten_wal(&mut self, connection: &Connection, used: u64) -> rusqlite::Result<u64> {
+        let length = self.database.wal_length();
+        let is_long = length >= LONG_WAL;
+        if length == 0 || !is_long && used.saturating_add(length) < self.limits.max_size {
+            return Ok(length);
+        }
+        // A replicator reads all the time, and empties the WAL by itself.
+        let waits = is_long && !self.is_pinned && !self.database.is_replicated();
+        connection.busy_timeout(if waits { READERS_WAIT } else { Duration::ZERO })?;
+        // A checkpoint needs space, too. If it fails, deletions may still run.
+        let left = self.database.checkpoint(connection, true).unwrap_or(length);
+        self.is_pinned = left >= LONG_WAL;
+        Ok(left)
+    }
+
     /// Runs and commits a group, and answers. Returns the number of operations, and `None` if the
     /// commit failed.
-    fn commit_group(&self, transaction: Transaction<'_>, first: Mutation) -> Option<usize> {
-        let shortage =
-            self.shortage(&transaction).unwrap_or_else(|error| Some(self.write_failed(&error)));
+    fn commit_group(
+        &self,
+        transaction: Transaction<'_>,
+        shortage: Option<StoreError>,
+        first: Mutation,
+    ) -> Option<usize> {
+        let free = self.free_space();
+        let wal = self.database.wal_length();
         let writing = Writing::new(&transaction);
         let mut operations = 0;
         let mut ran = Vec::new();
         let mut next = Some(first);
         while let Some(Mutation { run, done, size, .. }) = next {
             operations += size.operations;
-            let outcome = match shortage {
+            let needed = RESERVE + (operations as u64).saturating_sub(1) * OPERATION;
+            let outcome = match shortage.or((free < needed).then_some(StoreError::DiskFull)) {
                 Some(error) if !size.frees_space => Err(error),
                 _ => self.run_one(&writing, run),
             };
             ran.push((done, outcome));
-            next = if operations < GROUP { self.waiting.try_recv().ok() } else { None };
+            let growth = self.database.wal_length().saturating_sub(wal);
+            // With little space, another change may fit only in a group of its own.
+            let has_room = free >= RESERVE + LARGEST_GROUP && growth < GROUP_BYTES;
+            let takes_more = operations < GROUP && has_room;
+            next = if takes_more { self.waiting.try_recv().ok() } else { None };
         }
         // SQLite ends the transaction by itself on a full disk, for example. Each statement of a
         // flush would then commit by itself. The commit below fails if the transaction has ended.
@@ -260,6 +352,11 @@ impl WriterThread {
         committed.is_ok().then_some(operations)
     }
 
+    /// The free space of the disk. An unknown one refuses nothing.
+    fn free_space(&self) -> u64 {
+        free_space(self.database.path()).map_or(u64::MAX, |(free, _)| free)
+    }
+
     fn report(&self, error: &dyn Display) -> StoreError {
         unavailable(&self.failure, &self.database, &format_args!("writing: {error}"))
     }
@@ -271,20 +368,6 @@ impl WriterThread {
             Some(ErrorCode::DiskFull) => StoreError::DiskFull,
             _ => answer,
         }
-    }
-
-    /// Why only deletions may run now (contract section 6, `tenant_unavailable`). `None` if there
-    /// is space.
-    fn shortage(&self, connection: &Connection) -> rusqlite::Result<Option<StoreError>> {
-        if free_space(self.database.path()).is_ok_and(|(_, warning)| warning.is_some()) {
-            return Ok(Some(StoreError::DiskFull));
-        }
-        let count = |pragma: &str| {
-            connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0))
-        };
-        let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
-        let used = u64::try_from(used).unwrap_or(u64::MAX).saturating_mul(PAGE);
-        Ok((used >= self.limits.max_size).then_some(StoreError::SizeLimit))
     }
 
     fn connect(&self, wait: Duration) -> Result<Connection, OpenError> {
@@ -337,6 +420,20 @@ impl WriterThread {
         }
         outcome
     }
+}
+
+/// How long a mutation that came at `since` may still wait for a lock. The time in the queue counts,
+/// so that no client waits more than 5 s for the lock.
+fn lock_wait(since: Instant) -> Duration {
+    LOCK_WAIT.saturating_sub(since.elapsed())
+}
+
+/// The bytes of the pages in use.
+fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    let count =
+        |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
+    let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
+    Ok(u64::try_from(used).unwrap_or(u64::MAX).saturating_mul(PAGE))
 }
 
 /// Begins a write transaction. Waits for the file's lock for at most `wait`.
