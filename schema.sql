@@ -102,6 +102,7 @@ CREATE TABLE hardware (
   id                  INTEGER PRIMARY KEY AUTOINCREMENT,
   name                TEXT NOT NULL,
   employee_id         INTEGER REFERENCES employees (id),
+  customer_id         INTEGER REFERENCES customers (id),
   type                TEXT NOT NULL,
   manufacturer        TEXT,
   model               TEXT,
@@ -122,6 +123,7 @@ CREATE TABLE hardware (
 
 CREATE INDEX hardware_by_name ON hardware (name);
 CREATE INDEX hardware_by_employee_id ON hardware (employee_id);
+CREATE INDEX hardware_by_customer_id ON hardware (customer_id);
 CREATE INDEX hardware_by_type ON hardware (type);
 CREATE INDEX hardware_by_manufacturer ON hardware (manufacturer);
 CREATE INDEX hardware_by_model ON hardware (model);

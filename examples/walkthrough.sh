@@ -60,11 +60,13 @@ customer=$(number id)
 says "ocation: /customers.php?id=$customer"
 says '"status":"active"'
 
-step 'One of its employees, and a laptop for her'
+step 'One of its employees, a laptop for her, and a printer that belongs to the customer alone'
 call 201 POST /employees.php "{\"customer_id\": $customer, \"email\": \"eva@mueller.example\", \"first_name\": \"Eva\", \"department\": \"Lager\"}"
 employee=$(number id)
 call 201 POST /hardware.php "{\"name\": \"ThinkPad T14\", \"employee_id\": $employee, \"type\": \"laptop\", \"status\": \"in_use\", \"purchase_cost_cents\": 129900}"
 hardware=$(number id)
+call 201 POST /hardware.php "{\"name\": \"Printer on the first floor\", \"customer_id\": $customer, \"type\": \"printer\"}"
+printer=$(number id)
 
 step 'Read one, change some fields of it, read its head alone'
 call 200 GET "/customers.php?id=$customer"
@@ -82,6 +84,7 @@ call 200 GET '/hardware.php?purchase_date=null&limit=1'
 call 200 GET "/hardware.php?customer_id=$customer&include=employee,customer"
 says '"employee":{'
 says '"customer":{'
+says "\"id\":$printer"
 
 step 'The next page is where "Link" and "next_cursor" point'
 call 201 POST /customers.php '{"name": "Zweite GmbH"}'
@@ -123,10 +126,11 @@ if [ -n "${TENANTDESK_TENANT:-}" ]; then
   says Rostock
 fi
 
-step 'A customer with employees stays; from the leaves to the root all can go'
+step 'A customer with employees or devices stays; from the leaves to the root all can go'
 call 409 DELETE "/customers.php?id=$customer"
 says has_dependents
 call 204 DELETE "/hardware.php?id=$hardware"
+call 204 DELETE "/hardware.php?id=$printer"
 call 204 DELETE "/employees.php?id=$employee"
 for id in "$customer" "$second" "$once"; do
   call 204 DELETE "/customers.php?id=$id"

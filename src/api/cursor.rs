@@ -120,11 +120,8 @@ fn list_position(bytes: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
 /// The text has the `Debug` form of filters and words. If that form changes, a client that reads a
 /// list during the upgrade gets "belongs to another list" and must begin again.
 fn fingerprint(list: &ListQuery) -> [u8; CHECKSUM] {
-    let filters: Vec<(&str, Bound, &Value)> = list
-        .filters
-        .iter()
-        .map(|(column, bound, value)| (column.field.name, *bound, value))
-        .collect();
+    let filters: Vec<(&str, Bound, &Value)> =
+        list.filters.iter().map(|(field, bound, value)| (field.name, *bound, value)).collect();
     let mut text = format!(
         "{} {} {} {filters:?} {:?}",
         list.resource.plural, list.sort.name, list.descending, list.words

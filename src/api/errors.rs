@@ -178,6 +178,7 @@ impl From<Rejection> for ApiError {
             Rejection::MissingReference { field, target, id } => {
                 missing_reference(field, target, id)
             }
+            Rejection::OtherCustomer(message) => ApiError::bad_request(message),
             Rejection::HasDependents { resource, details, counts } => {
                 has_dependents(resource, details, &counts)
             }

@@ -8,7 +8,7 @@ use super::timestamp::parse_timestamp;
 use crate::http::ApiError;
 use crate::model::custom::{NAME_RULE, PREFIX, name_in};
 use crate::model::validation::{is_integer, shorten};
-use crate::model::{ALL, Bound, Column, Field, ID, Json, Kind, Resource, Value};
+use crate::model::{ALL, Bound, Field, ID, Json, Kind, Resource, Value};
 
 /// Maximum number of filters by custom fields.
 pub const MAX_CUSTOM_FILTERS: usize = 3;
@@ -18,12 +18,11 @@ pub const MAX_CUSTOM_FILTERS: usize = 3;
 pub struct Filter {
     /// The name of the field; of a bound of a range with `_from` or `_to`.
     pub name: String,
-    pub column: Column,
+    pub field: &'static Field,
     pub bound: Bound,
 }
 
-/// The filters of the resource's lists: by the fields of sorts but `id`, each reference followed by
-/// the field behind it.
+/// The filters of the resource's lists: by the fields of sorts but `id`.
 pub fn filters(resource: &'static Resource) -> &'static [Filter] {
     /// Built once, since every request for a list needs them.
     static BY_RESOURCE: LazyLock<[Vec<Filter>; ALL.len()]> =
@@ -33,15 +32,13 @@ pub fn filters(resource: &'static Resource) -> &'static [Filter] {
 
 fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
     let fields = resource.sortable_fields().filter(|field| **field != ID);
-    let columns =
-        fields.flat_map(|field| [Column::of(field)].into_iter().chain(Column::through(field)));
-    columns.flat_map(|column| {
-        let is_range = matches!(column.field.kind, Kind::Date | Kind::Timestamp);
+    fields.flat_map(|field| {
+        let is_range = matches!(field.kind, Kind::Date | Kind::Timestamp);
         let bounds = [("", Bound::Equal), ("_from", Bound::From), ("_to", Bound::To)];
         let bounds = bounds.into_iter().take(if is_range { 3 } else { 1 });
         bounds.map(move |(suffix, bound)| Filter {
-            name: format!("{}{suffix}", column.field.name),
-            column,
+            name: format!("{}{suffix}", field.name),
+            field,
             bound,
         })
     })
@@ -79,8 +76,7 @@ pub(super) fn parse_custom(query: &Query) -> Result<Vec<(String, Value)>, ApiErr
 
 /// The value of a filter in the query.
 pub(super) fn parse_filter(filter: &Filter, text: &str) -> Result<Value, ApiError> {
-    let Filter { name, column, bound } = filter;
-    let field = column.field;
+    let Filter { name, field, bound } = filter;
     if *bound == Bound::Equal && text == "null" {
         return Ok(Value::Null);
     }

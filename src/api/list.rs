@@ -65,7 +65,7 @@ pub fn parse(
     // fingerprint.
     for filter in filters(resource) {
         if let Some(text) = query.get(&filter.name) {
-            list.filters.push((filter.column, filter.bound, parse_filter(filter, text)?));
+            list.filters.push((filter.field, filter.bound, parse_filter(filter, text)?));
         }
     }
     let cursor = query.get("cursor").filter(|cursor| !cursor.is_empty());

@@ -324,7 +324,7 @@ fn lists() -> Messages {
         (&HARDWARE, "type=car"),
         (&HARDWARE, "customer_id=x"),
         (&HARDWARE, "cutsomer_id=1"),
-        (&HARDWARE, "sort=customer_id"),
+        (&HARDWARE, "sort=customer"),
         (&HARDWARE, "purchase_cost_cents=1.5"),
         (&HARDWARE, "purchase_date_to="),
         (&HARDWARE, "include=customer,employe"),

@@ -98,7 +98,7 @@ error_codes! {
         "Correct every field in `errors` and send the request again.";
     CustomerNotFound = ("customer_not_found", 422):
         "The customer that `customer_id` names does not exist.",
-        "Create the customer first, then the employee.";
+        "Create the customer first.";
     EmployeeNotFound = ("employee_not_found", 422):
         "The employee that `employee_id` names does not exist.",
         "Create the employee first, or leave `employee_id` null.";

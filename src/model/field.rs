@@ -52,9 +52,6 @@ pub struct Field {
     pub default: Option<&'static str>,
     /// The resource to which the field refers by id.
     pub references: Option<&'static Resource>,
-    /// A required field of the referenced record. Lists have a filter of its name too. Its null
-    /// finds records without the reference.
-    pub filters_by: Option<&'static str>,
     /// The table has an index of the field, so lists can be sorted and filtered by it.
     pub is_indexed: bool,
     /// One sentence for the API reference.
@@ -70,7 +67,6 @@ const fn field(name: &'static str, kind: Kind) -> Field {
         required: false,
         default: None,
         references: None,
-        filters_by: None,
         is_indexed: true,
         about: "",
         example: "null",
@@ -131,12 +127,6 @@ impl Field {
     /// Makes the field a reference to a record of `resource`.
     pub const fn references(mut self, resource: &'static Resource) -> Field {
         self.references = Some(resource);
-        self
-    }
-
-    /// Gives lists a filter by the field `name` of the referenced record.
-    pub const fn filters_by(mut self, name: &'static str) -> Field {
-        self.filters_by = Some(name);
         self
     }
 

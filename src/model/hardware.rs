@@ -1,7 +1,7 @@
 //! The resource `hardware`.
 
 use super::field::{CUSTOM, boolean, choice, date, integer, text};
-use super::{EMPLOYEE, Resource, ResourceKind};
+use super::{CUSTOMER, EMPLOYEE, Resource, ResourceKind};
 
 /// A device that the shop looks after.
 pub static HARDWARE: Resource = Resource {
@@ -9,7 +9,7 @@ pub static HARDWARE: Resource = Resource {
     name: "hardware",
     plural: "hardware",
     path: "/hardware.php",
-    about: "A device that the shop looks after, in an employee's hands or unassigned.",
+    about: "A device that the shop looks after, such as an employee's laptop or a customer's server.",
     fields: &[
         text("name")
             .between(2, 200)
@@ -18,8 +18,14 @@ pub static HARDWARE: Resource = Resource {
             .example("\"Eva's laptop\""),
         integer("employee_id")
             .references(&EMPLOYEE)
-            .filters_by("customer_id")
             .about("The employee who has the device; null where nobody does.")
+            .example("1"),
+        integer("customer_id")
+            .references(&CUSTOMER)
+            .about(
+                "The customer to whom the device belongs. While an employee has it: the \
+                 employee's customer.",
+            )
             .example("1"),
         choice(
             "type",

@@ -4,42 +4,36 @@ use std::sync::LazyLock;
 
 use super::{ALL, Field, Resource};
 
-/// A record that another one belongs to, directly or through further records.
+/// A record that another one refers to.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Inclusion {
     pub resource: &'static Resource,
     pub reference: &'static Field,
-    /// The inclusion that has the reference; `None` if the record itself has it.
-    pub through: Option<&'static str>,
 }
 
 impl Inclusion {
     /// The name in `include`, and of the member in a response: the reference without `_id`.
     pub fn name(&self) -> &'static str {
-        name(self.reference)
+        let name = self.reference.name;
+        name.strip_suffix("_id").unwrap_or(name)
     }
 }
 
-fn name(reference: &Field) -> &'static str {
-    reference.name.strip_suffix("_id").unwrap_or(reference.name)
-}
-
 impl Resource {
-    /// The records that a record of the resource can include. `customer` stands behind `employee`,
-    /// through which it is reached.
+    /// The records that a record of the resource can include.
     pub fn inclusions(&self) -> &'static [Inclusion] {
         static BY_RESOURCE: LazyLock<[Vec<Inclusion>; ALL.len()]> =
-            LazyLock::new(|| ALL.map(|resource| behind(resource, None)));
+            LazyLock::new(|| ALL.map(inclusions_of));
         self.by_resource::<Vec<Inclusion>>(&BY_RESOURCE)
     }
 }
 
-fn behind(resource: &'static Resource, through: Option<&'static str>) -> Vec<Inclusion> {
+fn inclusions_of(resource: &'static Resource) -> Vec<Inclusion> {
     let mut inclusions = Vec::new();
     for reference in resource.fields {
-        let Some(target) = reference.references else { continue };
-        inclusions.push(Inclusion { resource: target, reference, through });
-        inclusions.extend(behind(target, Some(name(reference))));
+        if let Some(resource) = reference.references {
+            inclusions.push(Inclusion { resource, reference });
+        }
     }
     inclusions
 }

@@ -2,29 +2,7 @@
 
 use super::{Field, Inclusion, RecordId, Resource, Value};
 
-/// A column by which lists are filtered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    pub field: &'static Field,
-    /// The reference to the record that has the field ([`Field::filters_by`]); `None` if the
-    /// records of the list have it.
-    pub through: Option<&'static Field>,
-}
-
-impl Column {
-    pub const fn of(field: &'static Field) -> Column {
-        Column { field, through: None }
-    }
-
-    /// Returns the column of the referenced record by which lists are filtered too, if `reference`
-    /// declares one.
-    pub fn through(reference: &'static Field) -> Option<Column> {
-        let field = reference.references?.field(reference.filters_by?)?;
-        Some(Column { field, through: Some(reference) })
-    }
-}
-
-/// How a filter compares a column with its value.
+/// How a filter compares a field with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Null finds nulls.
@@ -50,7 +28,7 @@ pub struct ListQuery {
     pub sort: &'static Field,
     pub descending: bool,
     /// A record must match all of them.
-    pub filters: Vec<(Column, Bound, Value)>,
+    pub filters: Vec<(&'static Field, Bound, Value)>,
     /// Custom fields by name with their values. Null finds records without the custom field.
     pub custom: Vec<(String, Value)>,
     /// The search words as they were sent. A record must contain all of them.

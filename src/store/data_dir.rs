@@ -53,8 +53,11 @@ pub const REGISTRY_FILE: &str = "registry.db";
 pub(crate) static REGISTRY: Schema =
     Schema { sql: include_str!("registry/schema.sql"), first: 4, steps: &[] };
 
-pub(crate) static TENANT: Schema =
-    Schema { sql: include_str!("../../schema.sql"), first: 5, steps: &[] };
+pub(crate) static TENANT: Schema = Schema {
+    sql: include_str!("../../schema.sql"),
+    first: 5,
+    steps: &[include_str!("migrations/tenant_6.sql")],
+};
 
 pub(crate) fn registry_database(data_dir: &Path) -> Database {
     Database::new(data_dir.join(REGISTRY_FILE), &REGISTRY)

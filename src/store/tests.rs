@@ -95,6 +95,7 @@ fn files_of_0_4_0_get_the_present_schema_and_keep_their_content() {
                     by_name, by_prefix, hex(request_id)) FROM changes ORDER BY seq",
             ),
             rows(connection, "SELECT id || ' ' || version FROM customers"),
+            rows(connection, "SELECT id || ' ' || version || updated_at FROM hardware"),
         ]
     };
     let before = kept(&open_as_it_is(file.path()));
@@ -114,6 +115,10 @@ fn files_of_0_4_0_get_the_present_schema_and_keep_their_content() {
         [""; 0]
     );
     assert_has_records(data);
+    let owners = "SELECT format('%d of %d', hardware.customer_id, employees.customer_id)
+                  FROM hardware JOIN employees ON employees.id = employee_id";
+    let owners = rows(&connection, owners);
+    assert!(!owners.is_empty() && owners.iter().all(|owner| owner == "1 of 1"), "{owners:?}");
 }
 
 #[test]

@@ -188,6 +188,8 @@ mod tests {
         };
         assert_eq!(names(&CUSTOMER), Vec::<String>::new());
         assert_eq!(names(&EMPLOYEE), ["customer_number", "customer_email"]);
-        assert_eq!(names(&HARDWARE), ["employee_number", "employee_email"]);
+        let of_hardware =
+            ["employee_number", "employee_email", "customer_number", "customer_email"];
+        assert_eq!(names(&HARDWARE), of_hardware);
     }
 }

@@ -94,7 +94,16 @@ impl<'a> RowValidator<'a> {
         // Without a target there is an error already.
         let target = target.unwrap_or(Target::New(None));
         match Draft::new(resource, target, &values) {
-            Ok(draft) if self.errors.is_empty() => return Ok(Ok(draft)),
+            Ok(mut draft) if self.errors.is_empty() => {
+                // An empty cell names no customer beside an employee.
+                let names_customer = values
+                    .iter()
+                    .any(|(field, value)| field.name == "customer_id" && *value != Value::Null);
+                let owned = self.reading.set_owner(&mut draft, names_customer);
+                if self.value_of(owned)?.is_some() {
+                    return Ok(Ok(draft));
+                }
+            }
             Ok(_) => {}
             Err(rejection) => self.reject(rejection),
         }
@@ -123,6 +132,9 @@ impl<'a> RowValidator<'a> {
             }
             Rejection::NotFound { .. } => {
                 self.add_error(ID.name, "not_found", "There is no record with this id.");
+            }
+            Rejection::OtherCustomer(message) => {
+                self.add_error("customer_id", "bad_request", message);
             }
             // An import has no preconditions and deletes nothing.
             Rejection::UnreadablePrecondition(_)

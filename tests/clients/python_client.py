@@ -174,11 +174,11 @@ def batch_and_journal(server):
     assert employee.customer_id == customer.id and device.employee_id == employee.id, done
     assert done.results[0].location == f"/customers.php?id={customer.id}", done
 
-    # Hardware of the customer's employees, and hardware of nobody.
+    # Hardware of the customer, and hardware of no customer.
     found = get_hardware.sync(client=client, customer_id=customer.id)
     assert [record.id for record in found.data] == [spare.id], found
     unassigned = get_hardware.sync(client=client, customer_id="null")
-    assert unassigned.data and all(record.employee_id is None for record in unassigned.data), unassigned
+    assert unassigned.data and all(record.customer_id is None for record in unassigned.data), unassigned
 
     # All or none: the first operation is undone because the second fails.
     failed = run(

@@ -21,6 +21,7 @@ mod changes;
 mod command_line;
 mod custom_fields;
 mod deployments;
+mod devices;
 mod expiry;
 mod failing_commands;
 mod failing_syncs;

@@ -44,25 +44,40 @@ impl Model {
     /// Whether a record refers to this one.
     fn has_dependents(&self, resource: usize, id: i64) -> bool {
         RESOURCES.iter().zip(&self.tables).any(|(other, table)| {
-            let reference = other.reference_to(RESOURCES[resource]);
-            reference.is_some_and(|field| table.records.values().any(|record| record[field] == id))
+            let to_this = |(_, path, _): &&(&str, &str, &str)| *path == RESOURCES[resource].path;
+            let mut references = other.references.iter().filter(to_this);
+            references.any(|(field, ..)| table.records.values().any(|record| record[field] == id))
         })
     }
 
     /// The code of a reference in `body` to a record that does not exist, if there is one.
     fn dangling(&self, resource: usize, body: &Map<String, Value>) -> Option<&'static str> {
-        let (field, path, code) = RESOURCES[resource].reference?;
-        let id = body.get(field)?.as_i64()?;
-        let target = RESOURCES.iter().position(|other| other.path == path)?;
-        (!self.has(target, id)).then_some(code)
+        for (field, path, code) in &RESOURCES[resource].references {
+            let target = RESOURCES.iter().position(|other| other.path == *path).unwrap();
+            if body.get(*field).and_then(Value::as_i64).is_some_and(|id| !self.has(target, id)) {
+                return Some(code);
+            }
+        }
+        None
+    }
+
+    /// Gives a device with an employee the employee's customer. Returns whether `body` may name the
+    /// customer that it names. `stored` is the device before the change.
+    fn set_owner(&self, stored: &Value, body: &Map<String, Value>, device: &mut Value) -> bool {
+        let Some(employee) = device["employee_id"].as_i64() else { return true };
+        let owner = self.tables[1].records[&employee]["customer_id"].clone();
+        let named = body.get("customer_id");
+        let agrees =
+            named.is_none_or(|named| *named == owner || stored.get("customer_id") == Some(named));
+        device["customer_id"] = owner;
+        agrees
     }
 }
 
 fn value(rng: &mut Random, resource: &Resource, field: &Field) -> Value {
-    let refers = resource.reference.is_some_and(|(name, ..)| name == field.name);
     match field.kind {
         _ if !field.required && rng.below(4) == 0 => Value::Null,
-        _ if refers => json!(rng.below(12) + 1),
+        _ if resource.refers_by(field.name) => json!(rng.below(12) + 1),
         Kind::Text(_, 2) => json!(*rng.pick(&["DE", "AT", "de"])),
         Kind::Text(..) => {
             let longest = if let Kind::Text(_, max) = field.kind { max } else { 0 };
@@ -123,8 +138,12 @@ fn create(rng: &mut Random, model: &mut Model, api: &Api, resource: usize) {
     for field in kind.fields {
         blank[field.name] = field.default_value();
     }
-    let made = without_times_and_etag(&reply.created());
     let mut expected = merged(kind, blank, &body);
+    if !model.set_owner(&Value::Null, &body, &mut expected) {
+        reply.fails_with(400, "bad_request");
+        return;
+    }
+    let made = without_times_and_etag(&reply.created());
     let id = made["id"].as_i64().unwrap();
     assert!(id >= model.tables[resource].next, "ids rise: {id}");
     model.tables[resource].next = id + 1;
@@ -151,8 +170,20 @@ fn change(rng: &mut Random, model: &mut Model, api: &Api, resource: usize, id: i
     } else if let Some(code) = model.dangling(resource, &body) {
         reply.fails_with(422, code);
     } else {
-        let expected = merged(kind, model.tables[resource].records[&id].clone(), &body);
+        let stored = model.tables[resource].records[&id].clone();
+        let mut expected = merged(kind, stored.clone(), &body);
+        if !model.set_owner(&stored, &body, &mut expected) {
+            reply.fails_with(400, "bad_request");
+            return;
+        }
         assert_eq!(without_times_and_etag(&reply.found()), expected);
+        if kind.singular == "employee" {
+            for device in model.tables[2].records.values_mut() {
+                if device["employee_id"] == id {
+                    device["customer_id"] = expected["customer_id"].clone();
+                }
+            }
+        }
         model.tables[resource].records.insert(id, expected);
     }
 }
@@ -237,6 +268,10 @@ fn run(seed: u64, steps: usize) {
             4..=5 => change(&mut rng, &mut model, &api, resource, id),
             6 => drop(delete(&mut model, &api, resource, id)),
             _ => list(&mut rng, &model, &api, resource),
+        }
+        for device in api.all("/hardware.php?limit=200&include=employee") {
+            let employee = &device["employee"];
+            assert!(employee.is_null() || device["customer_id"] == employee["customer_id"]);
         }
     }
     for (resource, table) in RESOURCES.iter().zip(&model.tables) {

@@ -269,7 +269,10 @@ fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
     let hardware = api.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
     let other = api.employee(customer);
     for (address, said) in [
-        (format!("/customers.php?id={customer}"), "2 employees refer to this customer."),
+        (
+            format!("/customers.php?id={customer}"),
+            "2 employees and 1 hardware record refer to this",
+        ),
         (format!("/employees.php?id={employee}"), "1 hardware record refers to this employee."),
     ] {
         let reply = api.delete(&address).fails_with(409, "has_dependents").saying(said);
@@ -280,8 +283,10 @@ fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
     assert_eq!(api.total("/hardware.php?employee_id=1"), 1);
     api.put(&format!("/hardware.php?id={hardware}"), json!({"employee_id": null})).is(200);
     api.delete(&format!("/employees.php?id={employee}")).is(204);
-    api.delete(&format!("/customers.php?id={customer}")).is(204);
+    let customer = format!("/customers.php?id={customer}");
+    api.delete(&customer).fails_with(409, "has_dependents").saying("1 hardware record refers");
     api.delete(&format!("/hardware.php?id={hardware}")).is(204);
+    api.delete(&customer).is(204);
 }
 
 #[test]

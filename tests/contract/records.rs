@@ -159,7 +159,7 @@ fn null_the_empty_string_and_white_space_are_empty() {
     each_resource(&server.tenant("acme"), |api, resource, smallest| {
         let mut full = smallest.clone();
         for (n, field) in resource.fields.iter().enumerate() {
-            if resource.reference.is_none_or(|(name, ..)| name != field.name) {
+            if !resource.refers_by(field.name) {
                 full[field.name] = field.sample(n + 1);
             }
         }

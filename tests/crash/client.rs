@@ -61,6 +61,18 @@ fn try_send(api: &Api, request: &Request) -> io::Result<Reply> {
     reply.inspect(Reply::check)
 }
 
+/// A record after a change with `body`. Only the answer tells the stamps.
+fn changed(record: &Value, body: &Value) -> Value {
+    let mut record = record.clone();
+    for (field, value) in body.as_object().unwrap() {
+        record[field] = value.clone();
+    }
+    for stamp in ["updated_at", "etag"] {
+        record.as_object_mut().unwrap().remove(stamp);
+    }
+    record
+}
+
 /// A client of one tenant.
 pub(crate) struct Client<'a> {
     recorder: &'a Recorder,
@@ -101,8 +113,8 @@ impl<'a> Client<'a> {
             3 => self.post_hardware(),
             5 => self.put(),
             6 => self.batch(),
-            7 => self.delete(),
-            _ => self.put(),
+            7 => self.move_employee(),
+            _ => self.delete(),
         }
     }
 
@@ -168,15 +180,26 @@ impl<'a> Client<'a> {
             self.own[0].iter().filter(|name| state.contains_key(*name)).collect();
         let name = names[self.count * 7 % names.len()].clone();
         let body = json!({"city": format!("Town {}", self.count), "status": "inactive"});
-        let mut record = state[&name].clone();
-        for (field, value) in body.as_object().unwrap() {
-            record[field] = value.clone();
-        }
-        for stamp in ["updated_at", "etag"] {
-            record.as_object_mut().unwrap().remove(stamp);
-        }
-        let target = format!("/customers.php?id={}", record["id"]);
-        self.run("PUT", target, Some(body), vec![(name, Some(record))])
+        let target = format!("/customers.php?id={}", state[&name]["id"]);
+        let changed = changed(&state[&name], &body);
+        self.run("PUT", target, Some(body), vec![(name, Some(changed))])
+    }
+
+    /// Moves the employee of its last batch to its first customer. The employee's device goes along.
+    fn move_employee(&mut self) -> Option<Reply> {
+        let state = self.history.end();
+        let [customers, employees, devices] = &self.own;
+        let first = customers.iter().find_map(|name| state.get(name)).unwrap();
+        let body = json!({"customer_id": first["id"]});
+        let (employee, device) = (employees.last().unwrap(), devices.last().unwrap());
+        let (Some(moved), Some(taken)) = (state.get(employee), state.get(device)) else {
+            return self.put();
+        };
+        let effect = vec![
+            (employee.clone(), Some(changed(moved, &body))),
+            (device.clone(), Some(changed(taken, &body))),
+        ];
+        self.run("PUT", format!("/employees.php?id={}", moved["id"]), Some(body), effect)
     }
 
     /// Removes its last piece of hardware, or adds one.
@@ -196,7 +219,9 @@ impl<'a> Client<'a> {
         let state = self.history.end();
         let tag = self.new_label();
         let customer = json!({"name": "In a batch", "customer_number": tag});
-        let hardware = json!({"name": "Of a batch", "asset_tag": tag});
+        let device = json!({"name": "Of a batch", "asset_tag": tag});
+        let mut hardware = device.clone();
+        hardware["employee_id"] = json!({"result": 1});
         let employee =
             json!({"customer_id": {"result": 0}, "email": "max@shop.example", "department": tag});
         let post = |resource: &str, body: &Value| json!({"method": "POST", "path": format!("/{resource}.php"), "body": body});
@@ -211,7 +236,7 @@ impl<'a> Client<'a> {
                 label("employees", &employee),
                 Some(json!({"department": tag, "email": "max@shop.example"})),
             ),
-            (label("hardware", &hardware), Some(hardware)),
+            (label("hardware", &device), Some(device)),
         ];
         if let Some(old) = self.own[1].iter().find(|name| state.contains_key(*name)) {
             let path = format!("/employees.php?id={}", state[old]["id"]);

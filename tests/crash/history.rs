@@ -158,12 +158,12 @@ fn fits(found: &Value, expected: &Value) -> bool {
     }
 }
 
-/// The same state without what a repeated request makes anew: the customer of an employee may be of
-/// the same batch.
+/// The same state without what a repeated request makes anew: a reference may be to a record of the
+/// same batch.
 pub(crate) fn without_stamps(mut state: State) -> State {
     for value in state.values_mut() {
         if let Some(members) = value.as_object_mut() {
-            for member in ["id", "customer_id", "created_at", "updated_at", "etag"] {
+            for member in ["id", "customer_id", "employee_id", "created_at", "updated_at", "etag"] {
                 members.remove(member);
             }
         }

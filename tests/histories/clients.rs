@@ -8,12 +8,11 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::model::{Action, Answer, Change, Entry, Fields, Outcome, Request};
-use crate::recorder::Recorder;
+use crate::recorder::{OWNERS, Recorder};
 use crate::support::random::Random;
 use crate::support::{Api, Reply};
 
-const PATH: &str = "/customers.php";
-const FIELDS: [&str; 2] = ["city", "phone"];
+const PATH: &str = "/employees.php";
 
 /// The data that the clients of a tenant share.
 #[derive(Default)]
@@ -70,8 +69,11 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// One of the youngest records.
+    /// One of the youngest records, or one of the first.
     fn id(&mut self) -> i64 {
+        if self.random.one_in(3) {
+            return 1 + self.random.below(OWNERS as usize) as i64;
+        }
         let ids = self.tenant.ids.lock().unwrap();
         ids[ids.len().saturating_sub(4)..][self.random.below(ids.len().min(4))]
     }
@@ -83,9 +85,9 @@ impl<'a> Client<'a> {
         .into_uuid()
     }
 
-    /// Few values, so that some changes change nothing.
+    /// Few values, so that some changes change nothing. Each is the id of a customer.
     fn value(&mut self) -> Option<u16> {
-        Some(self.random.below(20) as u16)
+        Some(1 + self.random.below(20) as u16)
     }
 
     fn put_fields(&mut self) -> Fields {
@@ -184,8 +186,18 @@ impl<'a> Client<'a> {
 
     fn get(&mut self) {
         let id = self.id();
+        let is_through_device = self.random.one_in(2);
         let request_id = self.uuid();
         let answer = self.recorder.record(Request::Get(id), request_id, || {
+            if id <= OWNERS && is_through_device {
+                let target = format!("/hardware.php?id={id}&include=employee");
+                let device = known(self.api.call("GET", &target).try_send())?.found();
+                let mut employee = device["employee"].clone();
+                employee["customer_id"] = device["customer_id"].clone();
+                let (record, version) = (Some(record_of(&employee)), employee["etag"].as_str());
+                let version = version_of(version);
+                return Some(Answer::Record(Outcome { status: 200, record, version }));
+            }
             let reply = known(self.api.call("GET", &format!("{PATH}?id={id}")).try_send())?;
             Some(Answer::Record(outcome_of(&reply)))
         });
@@ -208,7 +220,10 @@ impl<'a> Client<'a> {
     pub(crate) fn log(&mut self) {
         let request_id = self.uuid();
         self.recorder.record(Request::Log, request_id, || {
-            let page = known(self.api.call("GET", "/changes.php?limit=200").try_send())?.found();
+            let page = known(
+                self.api.call("GET", "/changes.php?resource=employees&limit=200").try_send(),
+            )?
+            .found();
             assert_eq!(page["more"], false, "the change log is one page");
             let data = page["data"].as_array().unwrap();
             let present = |entry: &Value| {
@@ -266,9 +281,9 @@ fn single(change: &Change) -> (&'static str, String, Option<Value>, Option<i64>)
     match change {
         Change::Post(fields) | Change::Upsert(fields) => {
             let mut body = body(fields);
-            body["name"] = json!("Contended");
+            body["email"] = json!("contended@shop.example");
             let is_upsert = matches!(change, Change::Upsert(_));
-            let query = if is_upsert { "?update_by=city" } else { "" };
+            let query = if is_upsert { "?update_by=phone" } else { "" };
             ("POST", format!("{PATH}{query}"), Some(body), None)
         }
         Change::Put { id, fields, if_match } => {
@@ -279,14 +294,19 @@ fn single(change: &Change) -> (&'static str, String, Option<Value>, Option<i64>)
 }
 
 fn body(fields: &Fields) -> Value {
-    let members = FIELDS.iter().zip(fields).filter_map(|(name, value)| {
-        value.map(|value| ((*name).to_owned(), json!(value.to_string())))
-    });
-    Value::Object(members.collect())
+    let mut body = json!({});
+    if let Some(phone) = fields[0] {
+        body["phone"] = json!(phone.to_string());
+    }
+    if let Some(customer) = fields[1] {
+        body["customer_id"] = json!(customer);
+    }
+    body
 }
 
 fn fields_of(record: &Value) -> Fields {
-    FIELDS.map(|name| record[name].as_str().map(|value| value.parse().unwrap()))
+    let phone = record["phone"].as_str().map(|phone| phone.parse().unwrap());
+    [phone, record["customer_id"].as_u64().map(|id| id as u16)]
 }
 
 fn record_of(record: &Value) -> (i64, Fields) {

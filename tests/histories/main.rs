@@ -25,7 +25,7 @@ mod recorder;
 
 use checker::Fault;
 use model::State;
-use recorder::record;
+use recorder::{OWNERS, record};
 use support::random::seed;
 use support::syncs::Syncs;
 
@@ -40,7 +40,7 @@ fn what_clients_see_has_an_order() {
         let history = record(seed, &syncs);
         operations += history.len();
         unknown += history.iter().filter(|timed| timed.operation.answer.is_none()).count();
-        match checker::check(State::default(), &history, State::step) {
+        match checker::check(State::with_owners(OWNERS), &history, State::step) {
             Ok(()) => (),
             Err(Fault::Undecided) => undecided += 1,
             Err(Fault::NotLinearizable(why)) => {

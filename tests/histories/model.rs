@@ -1,11 +1,12 @@
 //! The sequential model of a tenant: what each request does and answers where no two overlap.
-//! Records are customers, of which two fields are changed.
+//! Records are employees, of which two fields are changed. The first employees have a device each,
+//! which goes along to another customer.
 
 use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-/// The two fields, `city` and `phone`. In a change, `None` leaves the field as it is.
+/// The two fields, `phone` and `customer_id`. In a change, `None` leaves the field as it is.
 pub(crate) type Fields = [Option<u16>; 2];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +52,7 @@ pub(crate) enum Change {
         id: i64,
         if_match: Option<i64>,
     },
-    /// A POST with `update_by=city`.
+    /// A POST with `update_by=phone`.
     Upsert(Fields),
 }
 
@@ -68,6 +69,7 @@ impl Change {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Request {
+    /// Also through the employee's device: its customer is the employee's.
     Get(i64),
     List,
     Log,
@@ -137,6 +139,8 @@ pub(crate) struct State {
     stored: Stored,
     last_id: i64,
     last_version: i64,
+    /// The employees up to this id have a device, and cannot be deleted.
+    last_owner: i64,
     backup: Option<Box<Backup>>,
 }
 
@@ -164,6 +168,10 @@ impl Outcome {
 }
 
 impl State {
+    pub(crate) fn with_owners(last_owner: i64) -> State {
+        State { last_owner, ..State::default() }
+    }
+
     /// The states after `operation`; none where its answer is wrong.
     pub(crate) fn step(&self, operation: &Operation) -> Vec<State> {
         match (&operation.request, &operation.answer) {
@@ -315,6 +323,9 @@ impl State {
             return Some(Outcome { version: record.version, ..Outcome::of(412) });
         }
         let Change::Put { fields, .. } = change else {
+            if id <= self.last_owner {
+                return Some(Outcome::of(409));
+            }
             let seq = entries.next().and_then(|entry| entry.seq);
             self.log(seq, id, Action::Deleted, record.fields, operation.request_id)?;
             self.records.remove(&id);

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::checker::Timed;
@@ -17,9 +18,12 @@ use crate::support::{ALL, Setup, TestServer, until};
 /// The number of requests of all clients together. The change log has to fit in one page.
 const REQUESTS: usize = 160;
 
-/// The rows of an import, and the value of the field `phone` in their records.
+/// The rows of an import, and the value of the field `customer_id` in their records.
 const ROWS: usize = 5;
-const IMPORTED: u16 = 999;
+const IMPORTED: u16 = 21;
+
+/// The employees that have a device, which has the same id.
+pub(crate) const OWNERS: i64 = 4;
 
 /// The event beside the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +115,13 @@ pub(crate) fn record(seed: u64, syncs: &Syncs) -> Vec<Timed<Operation>> {
     let mut new_client =
         || Client::new(api.clone(), &recorder, &tenant, Random::new(random.next()));
     let mut observer = new_client();
-    (0..4).for_each(|_| observer.post());
+    for number in 1..=IMPORTED {
+        api.customer(&format!("Customer {number}"));
+    }
+    for employee in 1..=OWNERS {
+        observer.post();
+        api.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
+    }
     thread::scope(|scope| {
         for mut client in (0..count).map(|_| new_client()).collect::<Vec<_>>() {
             scope.spawn(move || (0..REQUESTS / count).for_each(|_| client.ask()));
@@ -129,13 +139,14 @@ fn disturb(server: &mut TestServer, syncs: &Syncs, recorder: &Recorder, disturba
     match disturbance {
         Disturbance::Nothing => (),
         Disturbance::Import => {
-            // Cities that no client names, so that no `update_by` finds such a record.
-            let cities = 100..100 + ROWS;
-            let rows: String = cities.map(|city| format!("Row,{city},{IMPORTED}\n")).collect();
-            std::fs::write(server.home().join("c.csv"), format!("name,city,phone\n{rows}"))
-                .unwrap();
+            // Numbers that no client names, so that no `update_by` finds such a record.
+            let mut rows = "email,phone,customer_id\n".to_owned();
+            for phone in 100..100 + ROWS {
+                rows += &format!("row@shop.example,{phone},{IMPORTED}\n");
+            }
+            std::fs::write(server.home().join("e.csv"), rows).unwrap();
             recorder.command(Request::Import, || {
-                server.cli(&["import", "acme", "customers", "c.csv"]).done();
+                server.cli(&["import", "acme", "employees", "e.csv"]).done();
             });
         }
         Disturbance::Kill => {

@@ -303,22 +303,16 @@ fn of_changes(name: &str) -> Value {
     query(name, about, schema)
 }
 
-/// A filter of a list by a field of the record, or of the record that it refers to.
+/// A filter of a list by a field of the record.
 fn filter(filter: &Filter, resource: &Resource) -> Value {
-    let field = filter.column.field;
-    let about = match (filter.column.through, filter.name.strip_prefix(field.name)) {
-        (Some(through), _) => format!(
-            "Only records whose `{}` leads to this one; `null` finds those without it.",
-            through.name
-        ),
-        (None, Some("_from")) => format!("Only records with this `{}` or a later one.", field.name),
-        (None, Some("_to")) => {
-            format!("Only records with this `{}` or an earlier one.", field.name)
-        }
-        (None, _) if field.is_nullable() => {
+    let field = filter.field;
+    let about = match filter.name.strip_prefix(field.name) {
+        Some("_from") => format!("Only records with this `{}` or a later one.", field.name),
+        Some("_to") => format!("Only records with this `{}` or an earlier one.", field.name),
+        _ if field.is_nullable() => {
             format!("Only records with this `{}`; `null` finds those without one.", field.name)
         }
-        (None, _) => format!("Only records with this `{}`.", field.name),
+        _ => format!("Only records with this `{}`.", field.name),
     };
     query(&filter.name, &about, of_filter(resource, filter))
 }

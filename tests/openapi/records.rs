@@ -186,7 +186,7 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
 /// The schema of a filter's values.
 pub(crate) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
     let nothing = json!({ "type": "string", "const": "null" });
-    let field = filter.column.field;
+    let field = filter.field;
     let value = match field.kind {
         // `null` is a text too, so no second alternative is needed.
         Kind::Text { .. } | Kind::Email => {

@@ -191,8 +191,8 @@ fn several(api: &Api, count: i64, slowest: &mut Filters) {
     filter_finds(api, &filter, (1..=count).filter(passes).count(), slowest);
 }
 
-/// All hardware that an employee has is the first customer's, but what one employee of the second
-/// customer has.
+/// All hardware that an employee has is the first customer's, but what one employee takes along to
+/// a second customer.
 fn customers(api: &Api, count: i64, slowest: &mut Filters) {
     let of = |wanted: fn(i64) -> bool| (1..=count).filter(|n| wanted(n % (EMPLOYEES + 1))).count();
     let mover = format!("/employees.php?id={EMPLOYEES}");
@@ -205,7 +205,14 @@ fn customers(api: &Api, count: i64, slowest: &mut Filters) {
         (nobody.to_string(), 0),
         ("null".to_owned(), of(|employee| employee == 0)),
     ] {
-        for more in ["", "&sort=name", "&sort=-purchase_date", "&sort=employee_id", "&q=charger"] {
+        for more in [
+            "",
+            "&sort=name",
+            "&sort=-purchase_date",
+            "&sort=employee_id",
+            "&sort=-customer_id",
+            "&q=charger",
+        ] {
             filter_finds(api, &format!("customer_id={customer}{more}"), found, slowest);
         }
     }

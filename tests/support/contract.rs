@@ -80,15 +80,15 @@ pub(crate) struct Resource {
     pub plural: &'static str,
     pub path: &'static str,
     pub fields: &'static [Field],
-    /// The field that refers to another resource, that resource's path, and the code of a reference
+    /// Each field that refers to another resource, that resource's path, and the code of a reference
     /// to a missing record.
-    pub reference: Option<(&'static str, &'static str, &'static str)>,
+    pub references: Vec<(&'static str, &'static str, &'static str)>,
 }
 
 impl Resource {
     fn new(declared: &'static model::Resource) -> &'static Resource {
         let fields: Vec<Field> = declared.fields.iter().filter_map(Field::new).collect();
-        let reference = declared.fields.iter().find_map(|field| {
+        let references = declared.fields.iter().filter_map(|field| {
             let target = field.references?;
             let code: &str = format!("{}_not_found", target.name).leak();
             Some((field.name, target.path, code))
@@ -98,7 +98,7 @@ impl Resource {
             plural: declared.plural,
             path: declared.path,
             fields: fields.leak(),
-            reference,
+            references: references.collect(),
         }))
     }
 
@@ -108,9 +108,9 @@ impl Resource {
         std::iter::once("id").chain(own).chain(["custom", "created_at", "updated_at"]).collect()
     }
 
-    /// The field that refers to records of `other`.
-    pub(crate) fn reference_to(&self, other: &Resource) -> Option<&'static str> {
-        self.reference.filter(|(_, path, _)| *path == other.path).map(|(field, ..)| field)
+    /// Whether the field refers to another resource.
+    pub(crate) fn refers_by(&self, name: &str) -> bool {
+        self.references.iter().any(|(field, ..)| *field == name)
     }
 
     /// The names that `include` can have (section 4), in the order of the members.

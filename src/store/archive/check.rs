@@ -30,8 +30,13 @@ const LAST_NUMBER: i64 = 0x5fff_ffff_ffff_fffd;
 pub(super) const LONGEST_TEXT: usize = 4 * 5_000;
 
 /// A table, and what is true of each row that the program writes. A condition that is null is met.
-const RULES: [(&str, &str); 8] = [
+const RULES: [(&str, &str); 9] = [
     ("sqlite_sequence", "coalesce(seq, -1) BETWEEN 0 AND 0x5ffffffffffffffd"),
+    (
+        "hardware",
+        "employee_id IS NULL OR customer_id IS
+           (SELECT customer_id FROM employees WHERE employees.id = employee_id)",
+    ),
     // An entry has at most all values of a record before it, as JSON, and the names of all fields.
     (
         "changes",

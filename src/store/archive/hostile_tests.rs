@@ -293,6 +293,12 @@ fn a_damaged_database_is_refused() {
         (customer_id, email, is_active, created_at, updated_at, search, version)
         VALUES (7, 'a@b.example', 1, '', '', '', 1)";
     assert_sql_refused(ONE, broken, "employees 1 refers to a row of customers that does not exist");
+    let moved = "INSERT INTO employees
+        (id, customer_id, email, is_active, created_at, updated_at, search, version)
+        VALUES (1, 1, 'a@b.example', 1, '', '', '', 1);
+        INSERT INTO hardware (name, employee_id, customer_id, type, status, is_leased, created_at,
+          updated_at, search, version) VALUES ('x', 1, NULL, 'other', 'lost', 0, '', '', '', 1)";
+    assert_sql_refused(ONE, moved, "hardware has a row that tenantdesk never writes");
     let text = "UPDATE customers SET name = CAST(x'4eff' AS TEXT)";
     assert_sql_refused(ONE, text, "customers has a text that is not UTF-8");
     assert_sql_refused(ONE, "PRAGMA user_version = 0", "it has no schema");

@@ -3,7 +3,8 @@
 //! Requests, batches and imports change records by the same rules, which stand here once. A change
 //! comes with values that passed the checks of their fields (model/validation.rs). Its last checks
 //! need the transaction, and run in this order: the record is found, its version meets the
-//! precondition, the references lead to records, the custom fields are not too many.
+//! precondition, the references lead to records, the custom fields are not too many, the customer of
+//! a device is its employee's.
 
 use super::change_log::ChangeContext;
 use super::{Reading, Record, Writing};
@@ -76,6 +77,8 @@ pub enum Rejection {
         target: &'static Resource,
         id: i64,
     },
+    /// A device with an employee cannot get the named customer, as the message says.
+    OtherCustomer(String),
     /// Other records refer to the record of `resource` that is to be deleted.
     HasDependents {
         resource: &'static Resource,
@@ -204,10 +207,7 @@ impl Draft {
             Target::Stored(record) => record.values.clone(),
         };
         for (field, change) in changes {
-            let mut slots = resource.fields.iter().zip(&mut values);
-            let Some((_, value)) = slots.find(|(known, _)| known.name == field.name) else {
-                continue;
-            };
+            let Some(value) = resource.value_mut(&mut values, field.name) else { continue };
             match field.changed(value, change.clone()) {
                 Ok(changed) => *value = changed,
                 Err(fault) => return Err(Rejection::InvalidFields(vec![fault])),
@@ -280,20 +280,20 @@ impl Writing<'_> {
         for (field, value) in &change.values {
             self.check_reference(field, value)?;
         }
-        match (stored, change.kind) {
+        let target = match (stored, change.kind) {
             (Some(record), ChangeKind::Delete(id)) => {
                 self.delete(resource, record, context)?;
-                Ok(Changed::Deleted(id))
+                return Ok(Changed::Deleted(id));
             }
-            (Some(record), _) => {
-                let draft = Draft::new(resource, Target::Stored(record), &change.values)?;
-                Ok(Changed::Updated(self.save(draft, context)?))
-            }
-            (None, _) => {
-                let draft = Draft::new(resource, Target::New(None), &change.values)?;
-                Ok(Changed::Created(self.save(draft, context)?))
-            }
-        }
+            (Some(record), _) => Target::Stored(record),
+            (None, _) => Target::New(None),
+        };
+        let is_new = matches!(target, Target::New(_));
+        let mut draft = Draft::new(resource, target, &change.values)?;
+        let names_customer = change.values.iter().any(|(field, _)| field.name == "customer_id");
+        self.set_owner(&mut draft, names_customer)?;
+        let record = self.save(draft, context)?;
+        Ok(if is_new { Changed::Created(record) } else { Changed::Updated(record) })
     }
 
     /// Stores a draft. A stored record that has these values already stays as it is.

@@ -64,15 +64,13 @@ fn qualified(resource: &Resource, alias: &str) -> String {
 /// A statement for `rows`, a statement with the columns of [`Statements::one`], and the columns of
 /// the records that they include. The alias of `rows` is `r`.
 ///
-/// SQLite omits a join that nothing refers to. It reads `rows` first, so a page is complete before
-/// anything is joined.
-pub(super) fn including(resource: &Resource, include: &[&Inclusion], rows: &str) -> String {
+/// SQLite reads `rows` first, so a page is complete before anything is joined.
+pub(super) fn including(include: &[&Inclusion], rows: &str) -> String {
     let columns: String =
         include.iter().map(|one| format!(", {}", qualified(one.resource, one.name()))).collect();
-    let joins = resource.inclusions().iter().map(|one| {
+    let joins = include.iter().map(|one| {
         let (table, name) = (one.resource.plural, one.name());
-        let (from, reference) = (one.through.unwrap_or("r"), one.reference.name);
-        format!(" LEFT JOIN {table} AS {name} ON {name}.id = {from}.{reference}")
+        format!(" LEFT JOIN {table} AS {name} ON {name}.id = r.{}", one.reference.name)
     });
     format!("SELECT r.*{columns} FROM ({rows}) AS r{}", joins.collect::<String>())
 }

@@ -7,7 +7,7 @@ use super::encoding::{Statements, including, read_value, write_row};
 use super::search::{fold, match_expression};
 use super::{MAX_PAGE, Reading};
 use crate::json_writer::JsonWriter;
-use crate::model::{Bound, Column, ID, KeysetPosition, ListQuery, RecordId, Value};
+use crate::model::{Bound, Field, ID, KeysetPosition, ListQuery, RecordId, Value};
 use crate::store::error::DatabaseError;
 
 /// If at most this many records pass a filter, they are found by the filter's index and then
@@ -101,7 +101,7 @@ pub(super) enum AccessPath {
     /// are tested on the rows.
     InOrder,
     /// Along the index of a column whose filter few records pass, and then sorted.
-    Filter(Column),
+    Filter(&'static Field),
     /// By the search table, and then sorted.
     Search,
     /// As SQLite plans it, for a count.
@@ -117,18 +117,18 @@ pub(super) fn access(
     search: &Search,
 ) -> rusqlite::Result<AccessPath> {
     let filter_has_order = match list.filters.as_slice() {
-        [(column, bound, _)] => search.words.is_empty() && has_order_of_ids(list, *column, *bound),
+        [(_, bound, _)] => search.words.is_empty() && has_order_of_ids(list, *bound),
         _ => false,
     };
-    for (column, ..) in list.filters.iter().filter(|_| !filter_has_order) {
-        let mut query = PageQuery::of_table(list, AccessPath::Filter(*column));
-        for (_, bound, value) in list.filters.iter().filter(|(filtered, ..)| filtered == column) {
-            query.filter(*column, *bound, value);
+    for (field, ..) in list.filters.iter().filter(|_| !filter_has_order) {
+        let mut query = PageQuery::of_table(list, AccessPath::Filter(field));
+        for (_, bound, value) in list.filters.iter().filter(|(filtered, ..)| filtered == field) {
+            query.filter(field, *bound, value);
         }
         let some = format!("SELECT 1 {} LIMIT {MAX_SORTED} + 1", query.clauses());
         let sql = format!("SELECT count(*) <= {MAX_SORTED} FROM ({some})");
         if value(connection, &sql, &query.values)? {
-            return Ok(AccessPath::Filter(*column));
+            return Ok(AccessPath::Filter(field));
         }
     }
     Ok(if search.expression.is_some() { AccessPath::Search } else { AccessPath::InOrder })
@@ -156,8 +156,8 @@ impl<'a> PageQuery<'a> {
             query.from_search = true;
             query.add((format!("s.{table}_search MATCH ?"), vec![Value::Text(expression)]));
         }
-        for (column, bound, value) in &list.filters {
-            query.filter(*column, *bound, value);
+        for (field, bound, value) in &list.filters {
+            query.filter(field, *bound, value);
         }
         for (name, value) in &list.custom {
             query.add(custom_comparison(name, value));
@@ -177,32 +177,16 @@ impl<'a> PageQuery<'a> {
         self.values.extend(values);
     }
 
-    fn filter(&mut self, column: Column, bound: Bound, value: &Value) {
-        // A required field of a referenced record is null only if there is no referenced record. So
-        // the reference is tested.
-        let column = match (column.through, value) {
-            (Some(reference), Value::Null) => Column::of(reference),
-            _ => column,
-        };
+    fn filter(&mut self, field: &'static Field, bound: Bound, value: &Value) {
         let uses_index = match self.access {
-            AccessPath::InOrder => {
-                column == Column::of(self.list.sort) || has_order_of_ids(self.list, column, bound)
-            }
-            AccessPath::Filter(narrow) => column == narrow,
+            AccessPath::InOrder => field == self.list.sort || has_order_of_ids(self.list, bound),
+            AccessPath::Filter(narrow) => field == narrow,
             AccessPath::Search => false,
             AccessPath::Any => true,
         };
         // SQLite uses no index for a term with a unary `+`.
         let plus = if uses_index { "" } else { "+" };
-        let through = column.through.and_then(|field| Some((field, field.references?)));
-        self.add(match (through, column.field.name) {
-            (Some((reference, resource)), name) => {
-                let (passing, values) = comparison(name, bound, value);
-                let (reference, table) = (reference.name, resource.plural);
-                (format!("{plus}r.{reference} IN (SELECT id FROM {table} WHERE {passing})"), values)
-            }
-            (None, name) => comparison(&format!("{plus}r.{name}"), bound, value),
-        });
+        self.add(comparison(&format!("{plus}r.{}", field.name), bound, value));
     }
 
     /// The id column of the table that SQLite reads first. SQLite then seeks to the beginning of
@@ -266,7 +250,7 @@ impl<'a> PageQuery<'a> {
             "SELECT {columns} {rows} AND {condition} ORDER BY {term} {direction}{ties} LIMIT ?"
         );
         if !include.is_empty() {
-            let rows = including(resource, include, &sql);
+            let rows = including(include, &sql);
             sql = format!("{rows} ORDER BY r.{} {direction}, r.id {direction}", sort.name);
         }
         let count = Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
@@ -285,9 +269,9 @@ impl<'a> PageQuery<'a> {
     }
 }
 
-/// Whether the index of a filter's column has the rows that pass in the order of the list.
-fn has_order_of_ids(list: &ListQuery, column: Column, bound: Bound) -> bool {
-    *list.sort == ID && column.through.is_none() && bound == Bound::Equal
+/// Whether the index of a filter's field has the rows that pass in the order of the list.
+fn has_order_of_ids(list: &ListQuery, bound: Bound) -> bool {
+    *list.sort == ID && bound == Bound::Equal
 }
 
 /// A filter by a custom field searches the JSON text, which [`custom::to_text`] writes. A quotation

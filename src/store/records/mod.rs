@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `encoding` | the statements of a resource, records from rows, and as JSON |
 //! | `change` | a change as data, its last checks, the reasons to reject it |
+//! | `owner` | the customer of a device, which follows its employee |
 //! | `write` | insert, update, delete; responses of idempotent requests |
 //! | `list` | pages: the statement, keyset position, JSON |
 //! | `search` | the search text of a record, the search tables, their segments |
@@ -13,6 +14,7 @@ mod change;
 mod change_log;
 mod encoding;
 mod list;
+mod owner;
 mod search;
 mod write;
 
@@ -117,7 +119,7 @@ impl<'a> Reading<'a> {
         include: &[&Inclusion],
     ) -> Result<Option<(Vec<u8>, Version)>, DatabaseError> {
         let one = Cow::Borrowed(Statements::of(resource).one.as_str());
-        let sql = if include.is_empty() { one } else { including(resource, include, &one).into() };
+        let sql = if include.is_empty() { one } else { including(include, &one).into() };
         let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query([id.0])?;
         let Some(row) = rows.next()? else { return Ok(None) };

@@ -13,7 +13,7 @@ use super::encoding::{Statements, damaged_text};
 use super::search::search_text;
 use super::{Reading, Record, Writing};
 use crate::clock::Timestamp;
-use crate::model::{ALL, RecordId, Resource, Value};
+use crate::model::{ALL, EMPLOYEE, RecordId, Resource, Value};
 use crate::store::database;
 use crate::store::error::DatabaseError;
 
@@ -97,6 +97,9 @@ impl<'a> Writing<'a> {
         self.log(resource, &record, &entry, context)?;
         if old != new {
             self.change_search(resource, record.id, Some(old), Some(new));
+        }
+        if *resource == EMPLOYEE && entry.fields.contains(&"customer_id") {
+            self.move_devices(&record)?;
         }
         Ok(record)
     }

@@ -80,7 +80,7 @@ const PAGE: u64 = 4 << 10;
 /// before the mutation runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MutationSize {
-    /// How many records it changes at most.
+    /// How many records it names. An employee that moves takes devices along.
     pub operations: usize,
     /// Whether it only deletes. A deletion runs even if the disk has too little space.
     pub frees_space: bool,
