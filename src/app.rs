@@ -5,9 +5,14 @@
 //! and no password hash. It reads at most the registry, which takes some 10 µs, and returns
 //! either the response or a [`Job`]. [`Application::run`] answers the job once it is its turn.
 
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use ::http::HeaderMap;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::api::routes::{self, PublicPage, Route};
@@ -19,7 +24,6 @@ use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
 use crate::model::TenantId;
 use crate::panel::{Admission, Panel};
-use crate::readiness::{self, Readiness};
 use crate::store::registry::Registry;
 use crate::store::{DataDir, OpenError, Tenants};
 use crate::words;
@@ -202,12 +206,105 @@ fn is_read(method: &Method) -> bool {
 }
 
 /// Whether the service is ready (contract section 1). Measures the free space, too.
-fn probe(registry: &Registry, metrics: &Metrics) -> readiness::Outcome {
+fn probe(registry: &Registry, metrics: &Metrics) -> ProbeOutcome {
     let directory = registry.data_dir();
     let (free, warning) = files::free_space(directory).map_err(|error| error.to_string())?;
     metrics.free_space.set(i64::try_from(free).unwrap_or(i64::MAX));
     registry.ready()?;
-    readiness::probe_write(directory)
+    probe_write(directory)
         .map_err(|error| format!("the data directory does not take a write ({error})"))?;
     Ok(warning)
+}
+
+/// The pause between two probes. Each writes to the disk.
+const PROBE_PAUSE: Duration = Duration::from_secs(2);
+
+/// A probe that takes longer is a failure.
+const MAX_PROBE_TIME: Duration = Duration::from_secs(5);
+
+/// The result of a probe: a warning to a service that is ready, or why the service is not ready.
+type ProbeOutcome = Result<Option<String>, String>;
+
+/// Readiness (contract section 1). A thread probes the registry and the disk beside the requests,
+/// and `/readyz` answers with the last result. So no request waits for a disk that hangs. The
+/// thread ends when this is dropped.
+#[derive(Debug)]
+struct Readiness(Arc<Mutex<ProbeState>>);
+
+#[derive(Debug)]
+struct ProbeState {
+    /// When the probe that runs began, in monotonic time.
+    running_since: Option<Duration>,
+    last: ProbeOutcome,
+}
+
+impl Readiness {
+    /// Runs `probe` once, then starts the thread.
+    fn start(
+        clock: Clock,
+        probe: impl Fn() -> ProbeOutcome + Send + 'static,
+    ) -> io::Result<Readiness> {
+        let state = Arc::new(Mutex::new(ProbeState { running_since: None, last: probe() }));
+        let shared = Arc::downgrade(&state);
+        let run = move || {
+            loop {
+                thread::sleep(PROBE_PAUSE);
+                let Some(state) = shared.upgrade() else { return };
+                state.lock().running_since = Some(clock.now().monotonic);
+                let last = probe();
+                *state.lock() = ProbeState { running_since: None, last };
+            }
+        };
+        thread::Builder::new().name("readiness".to_owned()).spawn(run)?;
+        Ok(Readiness(state))
+    }
+
+    /// The last result at the monotonic time `now`.
+    fn check(&self, now: Duration) -> ProbeOutcome {
+        let state = self.0.lock();
+        match state.running_since {
+            Some(since) if now.saturating_sub(since) >= MAX_PROBE_TIME => {
+                Err("a probe does not end; the disk does not respond".to_owned())
+            }
+            _ => state.last.clone(),
+        }
+    }
+}
+
+/// Writes a block to a file without a name in `directory`, and syncs it. Some file systems store
+/// less than a block in the inode, even on a full disk.
+fn probe_write(directory: &Path) -> io::Result<()> {
+    let mut file = tempfile::tempfile_in(directory)?;
+    file.write_all(&[b'.'; 4096])?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn the_last_result_counts_while_a_probe_runs_for_less_than_5_s() {
+        let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
+        let (begins, begun) = mpsc::channel();
+        let (end, ends) = mpsc::channel();
+        end.send(Ok(None)).unwrap();
+        let probe = move || {
+            begins.send(()).unwrap();
+            ends.recv().unwrap()
+        };
+        let readiness = Readiness::start(clock.clone(), probe).unwrap();
+        let check = |after: u64| {
+            clock.advance(Duration::from_millis(after));
+            readiness.check(clock.now().monotonic)
+        };
+        (0..2).for_each(|_| begun.recv().unwrap());
+        assert_eq!([check(0), check(4_999)], [Ok(None), Ok(None)]);
+        assert!(check(1).unwrap_err().contains("does not respond"));
+        end.send(Err("full".to_owned())).unwrap();
+        begun.recv().unwrap();
+        assert_eq!(check(0), Err("full".to_owned()));
+    }
 }

@@ -18,7 +18,6 @@
 //! Absent on purpose: async code outside the edge, an ORM, global state, caches of keys or records.
 //! docs/decisions.md says why.
 
-mod allocator;
 pub mod api;
 pub mod app;
 pub mod cli;
@@ -33,11 +32,10 @@ pub mod metrics;
 pub mod model;
 pub mod panel;
 pub mod password;
-pub mod readiness;
+mod process;
 pub mod reference;
 pub mod secret;
 pub mod store;
-mod supervisor;
 pub mod transfer;
 pub mod words;
 pub mod workers;

@@ -11,14 +11,13 @@
 //! customer that does not exist. So `check` keeps the error. If operation 0 succeeds, it is rolled
 //! back, and the error is the answer.
 
+use super::authentication;
 use super::change::{self, Endpoint};
-use super::errors;
+use super::headers::{self, Handling};
 use super::idempotency::{self, IdempotencyKey};
 use super::operations::json_object;
-use super::precondition;
 use super::query::Query;
 use super::routes;
-use super::unknown_members::{self, Handling};
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
 use crate::model::validation::shorten;
@@ -66,7 +65,10 @@ impl Batch {
         for (number, entry) in entries.iter().enumerate() {
             let needed = Scope { resource: entry.endpoint.resource, access: Access::Write };
             if !scopes.contains(needed) {
-                return Err(with_operation(number, errors::insufficient_scope(needed.into())));
+                return Err(with_operation(
+                    number,
+                    authentication::insufficient_scope(needed.into()),
+                ));
             }
         }
         let mut changes = Vec::with_capacity(entries.len());
@@ -194,8 +196,9 @@ impl BatchEntry {
             _ => return Ok(BatchEntry { method, endpoint, change: Err(body_not_object()) }),
         };
         let results = take_results(endpoint.resource, &mut body, earlier)?;
-        let precondition = if_match.map_or(Precondition::None, |sent| precondition::parse(&sent));
-        let change = unknown_members::check(handling, endpoint.resource, &body)
+        let precondition =
+            if_match.map_or(Precondition::None, |sent| headers::parse_if_match(&sent));
+        let change = headers::check_members(handling, endpoint.resource, &body)
             .and_then(|_| Query::parse(Some(query)))
             .and_then(|query| {
                 change::check(&method, endpoint.resource, &query, &body, precondition)

@@ -1,8 +1,7 @@
 //! The checks of POST, PUT and DELETE that need no database. They make a [`Change`], which the
 //! store applies inside a write transaction.
 
-use super::errors;
-use super::query::Query;
+use super::query::{Query, invalid_parameter};
 use crate::http::{ApiError, ErrorCode, Method};
 use crate::model::{Field, JsonObject, Resource, Rules, Value};
 use crate::store::{Answer, Change, ChangeKind, Changed, Precondition, Rejection};
@@ -53,7 +52,7 @@ fn parse_update_by(
     }
     let names: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
     let expectation = format!("send one of {}", names.join(", "));
-    Err(errors::invalid_parameter(UPDATE_BY, name, &expectation))
+    Err(invalid_parameter(UPDATE_BY, name, &expectation))
 }
 
 /// Checks the fields that the body names, and that it names those it must.

@@ -1,10 +1,8 @@
 //! The change log of a tenant: what was changed, in the order of the commits (contract section 12).
 
-use super::cursor::{parse_change_cursor, write_change_cursor};
-use super::errors::invalid_parameter;
-use super::list::parse_limit;
+use super::list::{parse_change_cursor, parse_limit, write_change_cursor};
 use super::operations::page_of;
-use super::query::Query;
+use super::query::{Query, invalid_parameter};
 use crate::clock::Timestamp;
 use crate::http::{ApiError, ErrorCode, Request, Response};
 use crate::model::{ALL, Access, Resource, Scope, Scopes};

@@ -4,23 +4,19 @@
 pub mod batch;
 pub mod change;
 pub mod changes;
-pub mod errors;
 pub mod filter;
+pub mod headers;
 pub mod idempotency;
 pub mod list;
-pub mod precondition;
 pub mod query;
 pub mod rate_limit;
 pub mod routes;
 
 mod authentication;
-mod cursor;
 mod operations;
 mod pipeline;
 #[cfg(test)]
 mod tests;
-mod timestamp;
-mod unknown_members;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,13 +1,11 @@
 //! The operations on records (contract section 3).
 
 use super::change;
-use super::cursor::MAX_CURSOR;
-use super::errors;
+use super::headers::{self, Handling, is_unchanged};
 use super::idempotency::{self, IdempotencyKey};
-use super::list;
-use super::precondition::{self, is_unchanged};
+use super::list::{self, MAX_CURSOR};
 use super::query::Query;
-use super::unknown_members::{self, Handling};
+use crate::http::error;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, Response};
 use crate::json_writer::JsonWriter;
 use crate::model::json_object::parse_object;
@@ -42,7 +40,7 @@ fn record(
 ) -> Result<Response, ApiError> {
     let read = |reading: &Reading<'_>| reading.json(resource, id, include);
     let found = tenant.read(super::deadline(request), read)?;
-    let (json, version) = found.ok_or_else(|| errors::not_found(resource, id))?;
+    let (json, version) = found.ok_or_else(|| error::not_found(resource, id))?;
     if !include.is_empty() {
         // The version says nothing about the included records, so there is no `ETag`.
         return Ok(Response::json_bytes(200, json));
@@ -99,9 +97,9 @@ pub(super) fn check(
         Method::DELETE => (&[][..], JsonObject::new()),
         _ => json_object(request)?,
     };
-    reply.add_headers(unknown_members::check(Handling::of(request), resource, &object)?);
+    reply.add_headers(headers::check_members(Handling::of(request), resource, &object)?);
     let query = Query::parse(request.query.as_deref())?;
-    let precondition = precondition::of(request);
+    let precondition = headers::precondition(request);
     let change = change::check(&request.method, resource, &query, &object, precondition)?;
     // A query has only one of them.
     let target = query.get("id").or_else(|| query.get("update_by")).unwrap_or_default();
@@ -120,7 +118,13 @@ pub(super) fn json_object(request: &Request) -> Result<(&[u8], JsonObject), ApiE
     let Body::Whole(body) = &request.body else {
         return Err(ErrorCode::PayloadTooLarge.into());
     };
-    Ok((body, parse_object(body).map_err(|error| errors::invalid_json(&error.to_string()))?))
+    Ok((body, parse_object(body).map_err(|error| invalid_json(&error.to_string()))?))
+}
+
+/// `invalid_json`; the message names line and column.
+pub(super) fn invalid_json(fault: &str) -> ApiError {
+    let message = format!("The body is not one JSON object in UTF-8: {fault}.");
+    ApiError::new(ErrorCode::InvalidJson, message)
 }
 
 /// Why the headers do not say that the body is plain JSON.

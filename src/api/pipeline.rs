@@ -16,11 +16,11 @@ use std::sync::Arc;
 use super::authentication;
 use super::batch::{self, Batch};
 use super::change::Endpoint;
+use super::headers::Handling;
 use super::idempotency::{self, IdempotencyKey};
 use super::operations;
 use super::routes::{Action, Operation};
-use super::unknown_members::Handling;
-use super::{Api, changes, errors};
+use super::{Api, changes};
 use crate::http::{ApiError, Request, Responder, Response};
 use crate::store::registry::Principal;
 use crate::store::{
@@ -105,7 +105,7 @@ impl AuthenticatedRequest<'_> {
             && !scopes.is_empty()
             && !key.scopes.intersects(scopes)
         {
-            return Err(errors::insufficient_scope(scopes));
+            return Err(authentication::insufficient_scope(scopes));
         }
         // Rate limit. From here on the request counts, and every response has the headers on the
         // key's end and limit.

@@ -2,11 +2,10 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::errors::invalid_parameter;
 use crate::http::ApiError;
 use crate::http::request::{decode_form, form_pairs};
 use crate::model::RecordId;
-use crate::model::validation::is_positive_integer;
+use crate::model::validation::{is_positive_integer, shorten};
 use crate::words;
 
 /// The parameters of a query in the order sent. Each occurs once.
@@ -100,6 +99,14 @@ impl Query {
         pieces.push(format!("cursor={cursor}"));
         pieces.join("&")
     }
+}
+
+/// `bad_request` for the value of a query parameter. `expectation` says what to send.
+pub fn invalid_parameter(name: &str, sent: &str, expectation: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "The query parameter \"{name}\" was {:?}; {expectation}.",
+        shorten(sent)
+    ))
 }
 
 fn decode(text: &str, parameter: Option<&str>) -> Result<String, ApiError> {

@@ -14,8 +14,9 @@ use super::idempotency::IdempotencyKey;
 use super::list::{self, write_cursor};
 use super::query::Query;
 use super::rate_limit::RateLimitStatus;
-use super::{changes, errors, idempotency, operations, precondition, routes};
+use super::{authentication, changes, headers, idempotency, operations, routes};
 use crate::clock::{Clock, Timestamp};
+use crate::http::error;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, StatusCode};
 use crate::metrics::Metrics;
 use crate::model::json_object::parse_object;
@@ -60,7 +61,7 @@ fn messages_match_the_golden_file() {
 type Messages = Vec<(String, String)>;
 
 fn parsed(body: &[u8]) -> Result<JsonObject, ApiError> {
-    parse_object(body).map_err(|error| errors::invalid_json(&error.to_string()))
+    parse_object(body).map_err(|error| operations::invalid_json(&error.to_string()))
 }
 
 /// The code and message of an error.
@@ -76,7 +77,7 @@ fn error(code: ErrorCode) -> ApiError {
         | ErrorCode::MalformedApiKey
         | ErrorCode::InvalidApiKey
         | ErrorCode::RevokedApiKey
-        | ErrorCode::ExpiredApiKey => errors::unauthorized(code),
+        | ErrorCode::ExpiredApiKey => authentication::unauthorized(code),
         ErrorCode::MissingId
         | ErrorCode::NoUpdatableFields
         | ErrorCode::PayloadTooLarge
@@ -87,13 +88,13 @@ fn error(code: ErrorCode) -> ApiError {
         ErrorCode::PreconditionFailed => precondition_failed(Some(RecordId(7)), false),
         ErrorCode::HasDependents => {
             let details = "FOREIGN KEY constraint failed".to_owned();
-            errors::has_dependents(&CUSTOMER, details, &[(&EMPLOYEE, 2), (&HARDWARE, 1)])
+            error::has_dependents(&CUSTOMER, details, &[(&EMPLOYEE, 2), (&HARDWARE, 1)])
         }
-        ErrorCode::TenantInactive => errors::tenant_inactive(Inactive::TrialOver),
+        ErrorCode::TenantInactive => authentication::tenant_inactive(Inactive::TrialOver),
         ErrorCode::TenantUnavailable => StoreError::Unavailable.into(),
         ErrorCode::InsufficientScope => {
             let scope = Scope { resource: &CUSTOMER, access: Access::Write };
-            errors::insufficient_scope(scope.into())
+            authentication::insufficient_scope(scope.into())
         }
         ErrorCode::RateLimited => {
             RateLimitStatus { limit: 100, remaining: 0, reset: 1_795_203_060 }.error()
@@ -101,15 +102,15 @@ fn error(code: ErrorCode) -> ApiError {
         ErrorCode::MethodNotAllowed => ApiError::method_not_allowed("GET, HEAD, PUT"),
         ErrorCode::InvalidJson => failed(
             parse_object(b"{\"name\": \"Eva\",}")
-                .map_err(|error| errors::invalid_json(&error.to_string())),
+                .map_err(|error| operations::invalid_json(&error.to_string())),
         ),
-        ErrorCode::NotFound => errors::not_found(&CUSTOMER, RecordId(7)),
+        ErrorCode::NotFound => error::not_found(&CUSTOMER, RecordId(7)),
         ErrorCode::AmbiguousRecord => {
             let ids = [RecordId(7), RecordId(12)];
-            errors::ambiguous_record(&CUSTOMER, &CUSTOMER.fields[1], &ids)
+            error::ambiguous_record(&CUSTOMER, &CUSTOMER.fields[1], &ids)
         }
         ErrorCode::BadRequest => unknown_parameter(),
-        ErrorCode::ValidationFailed => errors::validation_failed(&invalid_fields(&CUSTOMER)),
+        ErrorCode::ValidationFailed => error::validation_failed(&invalid_fields(&CUSTOMER)),
         ErrorCode::CustomerNotFound => missing_reference(&EMPLOYEE),
         ErrorCode::EmployeeNotFound => missing_reference(&HARDWARE),
         ErrorCode::UnsupportedMediaType => {
@@ -135,7 +136,7 @@ fn precondition_failed(id: Option<RecordId>, has_only_weak_tags: bool) -> ApiErr
 fn missing_reference(resource: &'static Resource) -> ApiError {
     let referenced = resource.fields.iter().find_map(|field| Some((field, field.references?)));
     referenced.map_or_else(ApiError::internal, |(field, target)| {
-        errors::missing_reference(field, target, 7)
+        error::missing_reference(field, target, 7)
     })
 }
 
@@ -161,7 +162,7 @@ fn error_codes() -> Messages {
         .collect();
     messages.push((
         "tenant_inactive, suspended".to_owned(),
-        errors::tenant_inactive(Inactive::Suspended).message().to_owned(),
+        authentication::tenant_inactive(Inactive::Suspended).message().to_owned(),
     ));
     for (fault, error) in [("size limit", StoreError::SizeLimit), ("disk", StoreError::DiskFull)] {
         let message = ApiError::from(error).message().to_owned();
@@ -173,7 +174,7 @@ fn error_codes() -> Messages {
     messages.push(("precondition_failed, weak tags".to_owned(), weak));
     let nothing = precondition_failed(None, false).message().to_owned();
     messages.push(("precondition_failed, no record".to_owned(), nothing));
-    let any_of = errors::insufficient_scope(Scopes::read_only()).message().to_owned();
+    let any_of = authentication::insufficient_scope(Scopes::read_only()).message().to_owned();
     messages.push(("insufficient_scope, any of several".to_owned(), any_of));
     messages
 }
@@ -210,7 +211,7 @@ fn requests() -> Messages {
     };
     let if_match = |values: &[&str]| {
         let headers: Vec<(&str, &str)> = values.iter().map(|value| ("if-match", *value)).collect();
-        match precondition::of(&request(Method::PUT, "", &headers, b"")) {
+        match headers::precondition(&request(Method::PUT, "", &headers, b"")) {
             Precondition::Unreadable(message) => {
                 failure::<()>(Err(Rejection::UnreadablePrecondition(message).into()))
             }

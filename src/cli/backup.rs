@@ -1,21 +1,26 @@
-//! `backup`: makes a consistent copy, also while the server runs.
+//! `backup` makes a consistent copy, also while the server runs. `restore` restores a backup, whole
+//! or one tenant.
 
+use std::fs;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::output::print_stderr;
-use super::{GlobalOptions, find_tenant};
+use super::{GlobalOptions, UsageError, find_tenant};
+use super::{quoted, tenant_name};
 use crate::clock::Clock;
 use crate::config::positive;
-use crate::store::archive::{Backup, LeftOutTenant, backup};
+use crate::files::{open_parent, user_name};
+use crate::store::archive::{Backup, LeftOutTenant, Restore, Restored, backup, restore};
 use crate::words::count;
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct BackupArguments {
     /// The directory of all backups; each backup is a new directory in it, named by its time
     dir: PathBuf,
     /// Only this tenant, with its keys
@@ -26,18 +31,21 @@ pub(super) struct Arguments {
     keep: Option<NonZeroUsize>,
 }
 
-pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run_backup(
+    options: &GlobalOptions,
+    arguments: &BackupArguments,
+) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
     let tenant =
         arguments.tenant.as_deref().map(|name| find_tenant(&registry, name)).transpose()?;
     let keep = arguments.keep.map(NonZeroUsize::get);
     let made =
         backup::create(&registry, &arguments.dir, tenant.as_ref(), keep, Clock::system().now())?;
-    options.report(&document(&made), &text(&made))?;
+    options.report(&backup_document(&made), &backup_text(&made))?;
     report_left_out(&made)
 }
 
-fn text(made: &Backup) -> String {
+fn backup_text(made: &Backup) -> String {
     let mut lines = vec![format!(
         "saved {} in {}",
         count(made.manifest.tenants.len() as u64, "tenant"),
@@ -64,7 +72,7 @@ fn report_left_out(made: &Backup) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn document(made: &Backup) -> serde_json::Value {
+fn backup_document(made: &Backup) -> Value {
     let removed: Vec<String> =
         made.removed.iter().map(|directory| directory.display().to_string()).collect();
     json!({
@@ -76,4 +84,103 @@ fn document(made: &Backup) -> serde_json::Value {
         "left_out": made.manifest.left_out,
         "removed": removed,
     })
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RestoreArguments {
+    /// A backup, or a directory of backups, whose newest suitable backup is used
+    dir: PathBuf,
+    /// Only this tenant; the server may run
+    tenant: Option<String>,
+    /// Restore the tenant under this name instead of its name in the backup
+    #[arg(long = "as", requires = "tenant", value_parser = tenant_name, value_name = "NEW")]
+    new_name: Option<String>,
+    /// Replace the records of a tenant that exists; its keys, password and state are kept
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn run_restore(
+    options: &GlobalOptions,
+    arguments: &RestoreArguments,
+) -> anyhow::Result<()> {
+    if arguments.force && arguments.tenant.is_none() {
+        let message = "--force needs a TENANT: everything is restored only into an empty directory";
+        return Err(UsageError(message.to_owned()).into());
+    }
+    let restored = restore::restore(&Restore {
+        data_dir: &options.data_dir,
+        source: &arguments.dir,
+        tenant: arguments.tenant.as_deref(),
+        new_name: arguments.new_name.as_deref(),
+        force: arguments.force,
+        now: Clock::system().now(),
+    })?;
+    report_findings(&restored);
+    if let Some(advice) = foreign_home(&options.data_dir) {
+        print_stderr(&advice);
+    }
+    options.report(&restore_document(&restored), &restore_text(&restored))
+}
+
+/// Tells the operator about missing tenants, active keys and the replicator.
+fn report_findings(restored: &Restored) {
+    for LeftOutTenant { id, name, reason } in &restored.left_out {
+        print_stderr(&format!(
+            "tenant {name} (id {id}) was left out of this backup ({reason}): it is not restored; \
+             \"restore DIR {name}\" uses the newest backup that contains it"
+        ));
+    }
+    if let Some(keys) = restored.active_keys {
+        let (number, are) =
+            (count(keys.unsigned_abs(), "key"), if keys == 1 { "is" } else { "are" });
+        let advice = match keys {
+            0 => "",
+            _ => " A key that was revoked after the backup is active again: revoke it again",
+        };
+        print_stderr(&format!("{number} of the backup {are} active.{advice}"));
+    }
+    if let Some(advice) = restored.replicator_advice {
+        print_stderr(advice);
+    }
+}
+
+/// The advice to root, who has restored into a directory below one of another user.
+fn foreign_home(data_dir: &Path) -> Option<String> {
+    let owner = fs::metadata(data_dir).ok()?.uid();
+    let home = open_parent(data_dir).and_then(|parent| parent.metadata()).ok()?.uid();
+    let (user, argument) = (user_name(home), quoted(&data_dir.to_string_lossy()));
+    (owner == 0 && home != 0).then(|| {
+        format!(
+            "the files belong to root, and the directory above them to {user}; if {user} runs the \
+             service, run: sudo chown -R {user}: {argument}"
+        )
+    })
+}
+
+fn restore_document(restored: &Restored) -> Value {
+    json!({
+        "done": "restored",
+        "folder": restored.directory.display().to_string(),
+        "created_at": restored.created_at,
+        "tenants": restored.tenants,
+        "left_out": restored.left_out,
+        "active_keys": restored.active_keys,
+    })
+}
+
+fn restore_text(restored: &Restored) -> String {
+    let mut lines =
+        vec![format!("restored from {} of {}", restored.directory.display(), restored.created_at)];
+    lines.extend(restored.tenants.iter().map(|tenant| {
+        let access = match tenant.keys {
+            _ if tenant.existed => "its keys, password and state are unchanged".to_owned(),
+            1 => "1 key came with it".to_owned(),
+            keys => format!("{keys} keys came with it"),
+        };
+        let records: Vec<String> =
+            tenant.records.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        format!("tenant {} (id {}): {}; {access}", tenant.name, tenant.id, records.join(", "))
+    }));
+    lines.join("\n")
 }

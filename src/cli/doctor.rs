@@ -1,4 +1,5 @@
-//! `doctor`: what an operator has to act on.
+//! `doctor` finds what an operator has to act on. `check` examines integrity, foreign keys and
+//! schema version of every database.
 
 use std::fs;
 use std::io;
@@ -10,9 +11,8 @@ use clap::Args;
 use indicatif::HumanBytes;
 use rustix::fs::statfs;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::check::ORPHAN;
 use super::{GlobalOptions, quoted};
 use crate::clock::{Clock, Moment};
 use crate::files::{free_space, user_name};
@@ -281,4 +281,22 @@ fn check_backup(arguments: &Arguments, now: Moment) -> Check {
     let is_old = hours > i64::from(arguments.backup_age) * 24;
     let state = if is_old { State::Fault } else { State::Ok };
     check(state, format!("{directory} is {hours} hours old"))
+}
+
+/// The message about a file without a tenant. The file is no fault.
+const ORPHAN: &str = "no tenant in the registry has this file; it is left as it is";
+
+pub(super) fn run_check(options: &GlobalOptions) -> anyhow::Result<()> {
+    let findings = check::check(&options.data_dir).map_err(|error| options.explain(error))?;
+    let documents: Vec<Value> = findings.iter().map(finding_document).collect();
+    options.list(&documents.into(), &["database", "ok", "problems"])?;
+    let faulty = findings.iter().filter(|finding| !finding.problems.is_empty()).count();
+    ensure!(faulty == 0, "{faulty} of {} databases have faults", findings.len());
+    Ok(())
+}
+
+fn finding_document(finding: &Finding) -> Value {
+    let orphan = finding.is_orphan.then_some(ORPHAN);
+    let problems: Vec<&str> = finding.problems.iter().map(String::as_str).chain(orphan).collect();
+    json!({"database": finding.database, "ok": finding.problems.is_empty(), "problems": problems})
 }

@@ -4,16 +4,13 @@
 
 mod backup;
 mod changes;
-mod check;
-mod completions;
 mod doctor;
-mod examples;
 mod export;
 mod health;
+mod help;
 mod import;
 mod key;
 mod output;
-mod restore;
 mod serve;
 mod tenant;
 
@@ -81,9 +78,9 @@ enum Command {
     /// Print the newest entries of a tenant's change log: what was changed, when and by whom
     Changes(changes::Arguments),
     /// Copy all tenants, or one, into a new directory in DIR, also while the server runs
-    Backup(backup::Arguments),
+    Backup(backup::BackupArguments),
     /// Restore a backup, whole or one tenant
-    Restore(restore::Arguments),
+    Restore(backup::RestoreArguments),
     /// Examine every database: integrity, foreign keys, schema version
     Check,
     /// Diagnose the installation; exit code 1 if there is a fault
@@ -93,9 +90,9 @@ enum Command {
     /// Print the OpenAPI document of the API
     Openapi,
     /// Print completions for a shell
-    Completions(completions::CompletionsArguments),
+    Completions(help::CompletionsArguments),
     /// Print the manual page, or write a page for each command
-    Manual(completions::ManualArguments),
+    Manual(help::ManualArguments),
 }
 
 /// Wrong usage that clap does not detect: exit code 2.
@@ -199,7 +196,7 @@ fn command() -> clap::Command {
         Exit codes: 0 success; 1 failure, with the reason on the last line of standard error; \
         2 wrong usage.";
     let root = Arguments::command().version(VERSION.as_str()).after_help(START);
-    without_empty_variables(examples::add(root, "tenantdesk"))
+    without_empty_variables(help::add_examples(root, "tenantdesk"))
 }
 
 /// The text of `--version`. `build.rs` finds the commit.
@@ -240,14 +237,14 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Import(arguments) => import::run(options, &arguments),
         Command::Export(arguments) => export::run(options, &arguments),
         Command::Changes(arguments) => changes::run(options, &arguments),
-        Command::Backup(arguments) => backup::run(options, &arguments),
-        Command::Restore(arguments) => restore::run(options, &arguments),
-        Command::Check => check::run(options),
+        Command::Backup(arguments) => backup::run_backup(options, &arguments),
+        Command::Restore(arguments) => backup::run_restore(options, &arguments),
+        Command::Check => doctor::run_check(options),
         Command::Doctor(arguments) => doctor::run(options, &arguments),
         Command::Health(arguments) => health::run(options, &arguments),
         Command::Openapi => output::print_document(OPENAPI_TEXT.trim_end()),
-        Command::Completions(arguments) => completions::run_completions(command(), &arguments),
-        Command::Manual(arguments) => completions::run_manual(options, command(), &arguments),
+        Command::Completions(arguments) => help::run_completions(command(), &arguments),
+        Command::Manual(arguments) => help::run_manual(options, command(), &arguments),
     }
 }
 

@@ -21,7 +21,6 @@ use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGua
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
 use super::{GlobalOptions, tenant_name};
-use crate::allocator;
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Config, MIN_OPEN};
@@ -29,9 +28,9 @@ use crate::edge::{Edge, Listeners};
 use crate::files::free_space;
 use crate::model::{Scopes, TenantId};
 use crate::password;
+use crate::process::{notify_ready, notify_reloading, notify_stopping, return_memory_when_idle};
 use crate::store::registry::NewKey;
 use crate::store::{DataDir, LAST_LINE};
-use crate::supervisor::{notify_ready, notify_reloading, notify_stopping};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -229,7 +228,7 @@ fn start(
     signals: Signals,
     created: &[CreatedTenant],
 ) -> anyhow::Result<Edge> {
-    allocator::return_memory_when_idle();
+    return_memory_when_idle();
     let (clock, metrics) = (app.clock.clone(), Arc::clone(&app.metrics));
     let server = Edge::start(listeners, config, app.clone(), clock, metrics)?;
     handle_signals(signals, &server)?;

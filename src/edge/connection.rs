@@ -1,8 +1,12 @@
-//! One client connection, from the TLS handshake to the lingering close.
+//! Client connections: the listener and its limits, and one connection from the TLS handshake to
+//! the lingering close.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -10,15 +14,169 @@ use std::task::Poll;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, RwLock};
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::select;
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
+use tokio::time::{interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::limits::{LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD};
+use super::limits::{
+    ACCEPT_PAUSE, BACKLOG, LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD, SEND_BUFFER, STOP_TIMEOUT,
+    SWEEP_PERIOD, USER_TIMEOUT, address_connections, max_connections, over_limit_connections,
+};
 use super::service::{EdgeContext, Peer};
 use super::stream::{ClientStream, ConnectionState};
+use crate::config::TlsFiles;
+use crate::http::request::address_of;
+
+/// Binds a listener. Accepted connections inherit its socket options.
+pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepts connections and keeps count of them.
+pub(super) struct Acceptor {
+    context: Arc<EdgeContext>,
+    stopper: CancellationToken,
+    limit: usize,
+    /// One task for each open connection.
+    tasks: TaskTracker,
+    open: Arc<OpenConnections>,
+    /// For connections that are only refused.
+    over_limit: Arc<Semaphore>,
+}
+
+/// The open connections of each address.
+#[derive(Default)]
+struct OpenConnections(Mutex<HashMap<IpAddr, Vec<Arc<ConnectionState>>>>);
+
+/// One open connection, until it is dropped.
+struct OpenConnection {
+    open: Arc<OpenConnections>,
+    address: IpAddr,
+    state: Arc<ConnectionState>,
+}
+
+impl Acceptor {
+    pub(super) fn new(context: Arc<EdgeContext>, stopper: CancellationToken) -> Acceptor {
+        let limit = max_connections(&context.limits);
+        let over_limit = Arc::new(Semaphore::new(over_limit_connections(limit)));
+        let (tasks, open) = (TaskTracker::new(), Arc::default());
+        Acceptor { context, stopper, limit, tasks, open, over_limit }
+    }
+
+    /// Accepts connections until a stop is requested. Then waits until all have closed, at most
+    /// [`STOP_TIMEOUT`].
+    pub(super) async fn run(self, listener: TcpListener) {
+        let mut stop_requested = pin!(self.stopper.cancelled());
+        let mut sweep = interval(SWEEP_PERIOD);
+        loop {
+            let accepted = select! {
+                () = &mut stop_requested => break,
+                _ = sweep.tick() => {
+                    self.open.close_if(ConnectionState::is_overdue);
+                    continue;
+                }
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((socket, peer)) => self.serve(socket, peer.ip().to_canonical()),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(listener);
+        // Other connections finish their request, but this request has not arrived yet.
+        self.open.close_if(ConnectionState::is_in_head);
+        self.tasks.close();
+        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
+            let open = self.tasks.len();
+            tracing::warn!(connections = open, "stopped before all requests were complete");
+        }
+    }
+
+    /// Serves a connection. If there is no room for the connection, it gets a 503 and closes. If
+    /// there is no room for the 503 either, the connection closes at once.
+    fn serve(&self, socket: TcpStream, peer: IpAddr) {
+        let is_over_share = !self.context.trusted.contains(peer)
+            && self.open.count_of(peer) >= address_connections(self.limit);
+        let has_room = if is_over_share {
+            self.open.close_longest_idle(peer)
+        } else {
+            self.tasks.len() < self.limit
+        };
+        let refusing = (!has_room).then(|| Arc::clone(&self.over_limit).try_acquire_owned());
+        let Ok(refusing) = refusing.transpose() else { return };
+        let state = ConnectionState::new(!has_room, &self.context.limits);
+        let open = self.open.add(peer, Arc::clone(&state));
+        let context = Arc::clone(&self.context);
+        let serving = serve(context, socket, peer, state, self.stopper.clone());
+        self.tasks.spawn(async move {
+            serving.await;
+            drop((open, refusing));
+        });
+    }
+}
+
+impl OpenConnections {
+    fn add(self: &Arc<Self>, peer: IpAddr, state: Arc<ConnectionState>) -> OpenConnection {
+        let address = address_of(peer);
+        self.0.lock().entry(address).or_default().push(Arc::clone(&state));
+        OpenConnection { open: Arc::clone(self), address, state }
+    }
+
+    /// The connections of the address of `peer`.
+    fn count_of(&self, peer: IpAddr) -> usize {
+        self.0.lock().get(&address_of(peer)).map_or(0, Vec::len)
+    }
+
+    /// Closes the connections for which `condition` is true.
+    fn close_if(&self, condition: impl Fn(&ConnectionState) -> bool) {
+        let by_address = self.0.lock();
+        let states = by_address.values().flatten();
+        states.filter(|state| condition(state)).for_each(|state| state.abort());
+    }
+
+    /// Closes the connection of `peer` that has been idle for the longest time. Returns whether
+    /// there is one.
+    fn close_longest_idle(&self, peer: IpAddr) -> bool {
+        let by_address = self.0.lock();
+        let own = by_address.get(&address_of(peer)).into_iter().flatten();
+        let idle = own.filter_map(|state| state.idle_since().map(|since| (since, state)));
+        let longest = idle.min_by_key(|(since, _)| *since).map(|(_, state)| state);
+        longest.inspect(|state| state.abort()).is_some()
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let mut by_address = self.open.0.lock();
+        if let Some(own) = by_address.get_mut(&self.address) {
+            own.retain(|state| !Arc::ptr_eq(state, &self.state));
+            if own.is_empty() {
+                by_address.remove(&self.address);
+            }
+        }
+    }
+}
 
 /// Serves one connection until it ends.
 pub(super) async fn serve(
@@ -115,4 +273,77 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     };
     // The connection ends in any case.
     let _ = timeout(LINGER, reading).await;
+}
+
+/// TLS with a certificate that can be replaced at run time.
+#[derive(Debug)]
+pub struct Tls {
+    files: TlsFiles,
+    current: RwLock<Arc<ServerConfig>>,
+}
+
+/// Why a certificate and its key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot read {0}: {1}")]
+    Read(PathBuf, io::Error),
+    /// `item` is a certificate or a private key.
+    #[error("{path} has no {item} in PEM format; name a file that has one")]
+    NotPem { path: PathBuf, item: &'static str },
+    #[error("the key in {key} does not belong to the certificate in {certificate}")]
+    OtherKey { certificate: PathBuf, key: PathBuf },
+    #[error("the certificate in {0} and the key in {1} cannot be used: {2}")]
+    Unusable(PathBuf, PathBuf, #[source] rustls::Error),
+}
+
+impl Tls {
+    /// Reads both files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] if a file cannot be read or the pair cannot be used.
+    pub fn load(files: &TlsFiles) -> Result<Tls, TlsError> {
+        Ok(Tls { files: files.clone(), current: RwLock::new(read_certificate(files)?) })
+    }
+
+    /// Reads both files again and uses them for new connections.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`Tls::load`]. The previous certificate stays in use.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let new = read_certificate(&self.files)?;
+        *self.current.write() = new;
+        Ok(())
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        Arc::clone(&self.current.read()).into()
+    }
+}
+
+fn read_certificate(
+    TlsFiles { certificate, key }: &TlsFiles,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let failed = |path: &PathBuf, item, error| match error {
+        pem::Error::Io(error) => TlsError::Read(path.clone(), error),
+        _ => TlsError::NotPem { path: path.clone(), item },
+    };
+    let chain: Result<Vec<CertificateDer<'_>>, pem::Error> =
+        CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
+    let chain = chain.map_err(|error| failed(certificate, "certificate", error))?;
+    if chain.is_empty() {
+        return Err(failed(certificate, "certificate", pem::Error::NoItemsFound));
+    }
+    let private = PrivateKeyDer::from_pem_file(key);
+    let private = private.map_err(|error| failed(key, "private key", error))?;
+    let builder = ServerConfig::builder().with_no_client_auth();
+    let mut config = builder.with_single_cert(chain, private).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            TlsError::OtherKey { certificate: certificate.clone(), key: key.clone() }
+        }
+        error => TlsError::Unusable(certificate.clone(), key.clone(), error),
+    })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }

@@ -8,48 +8,53 @@
 //!
 //! | file | responsibility |
 //! |---|---|
-//! | `accept` | the listener and the limits on connections |
-//! | `connection` | one client connection: TLS, hyper, deadlines, the lingering close |
+//! | `connection` | the listener, the certificate, and one client connection from accept to the lingering close |
 //! | `stream` | its socket, and the state that its deadlines depend on |
-//! | `service` | one request, from its parsed head to the response |
+//! | `service` | one request: the checks on its head, its body, the response |
 //! | `clients` | the address of a client, and the limits of one address |
-//! | `validate` | the checks on a request head that hyper does not make |
 //! | `response` | the response as hyper sends it |
 //! | `limits` | every limit: times, sizes, counts |
-//! | `tls` | a certificate that can be replaced at run time |
-//! | `metrics_listener` | the separate listener for `/metrics` |
 
-mod accept;
 mod clients;
 mod connection;
 mod limits;
-mod metrics_listener;
 mod response;
 mod service;
 mod stream;
-mod tls;
-mod validate;
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener as AsyncListener, TcpStream};
 use tokio::select;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use accept::Acceptor;
+use connection::Acceptor;
+pub use connection::{Tls, TlsError};
 pub use limits::CONNECTION_LIMITS;
-use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
+use limits::{
+    ACCEPT_PAUSE, MAX_BUFFER, MAX_METRICS_CONNECTIONS, METRICS_TIMEOUT, WATCHDOG_PERIOD,
+    WATCHDOG_TIMEOUT,
+};
 use service::EdgeContext;
-pub use tls::{Tls, TlsError};
 
 use crate::app::Application;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::metrics::Metrics;
-use crate::supervisor;
+use crate::metrics::{self, Metrics};
+use crate::process;
 use crate::workers::WorkerPool;
 
 /// Why an edge did not start, or ended without being asked to.
@@ -148,8 +153,9 @@ impl Listeners {
     /// Loads the certificate, and binds the addresses.
     pub fn bind(config: &Config) -> Result<Listeners, EdgeError> {
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
-        let bind =
-            |address| accept::listen(address).map_err(|error| EdgeError::Listen(address, error));
+        let bind = |address| {
+            connection::listen(address).map_err(|error| EdgeError::Listen(address, error))
+        };
         let clients = bind(config.listen)?;
         Ok(Listeners { clients, metrics: config.metrics_listen.map(bind).transpose()?, tls })
     }
@@ -160,11 +166,11 @@ async fn run(
     context: EdgeContext,
     stopper: CancellationToken,
 ) -> Result<(), EdgeError> {
-    let register = |listener| tokio::net::TcpListener::from_std(listener).map_err(EdgeError::Start);
+    let register = |listener| AsyncListener::from_std(listener).map_err(EdgeError::Start);
     let listener = register(listeners.clients)?;
     if let Some(listener) = listeners.metrics {
         let metrics = Arc::clone(&context.metrics);
-        tokio::spawn(metrics_listener::serve(register(listener)?, metrics));
+        tokio::spawn(serve_metrics(register(listener)?, metrics));
     }
     let context = Arc::new(context);
     let acceptor = Acceptor::new(Arc::clone(&context), stopper);
@@ -180,7 +186,7 @@ async fn watch(pool: &WorkerPool) -> Result<(), EdgeError> {
     loop {
         sleep(WATCHDOG_PERIOD).await;
         probe(pool).await?;
-        supervisor::ping();
+        process::ping();
     }
 }
 
@@ -191,4 +197,59 @@ async fn probe(pool: &WorkerPool) -> Result<(), EdgeError> {
         Ok(Err(_)) => Err(EdgeError::TinyHttpFailed),
         Err(_) => Err(EdgeError::NoWorkerReceives),
     }
+}
+
+/// Serves `/metrics`, in plain HTTP, until the runtime ends. A connection carries one request and
+/// is limited to [`METRICS_TIMEOUT`]. If there are too many connections, the oldest closes, so that
+/// idle connections hold up nobody.
+async fn serve_metrics(listener: AsyncListener, metrics: Arc<Metrics>) {
+    let mut open = VecDeque::new();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                open.retain(|task: &AbortHandle| !task.is_finished());
+                if open.len() >= MAX_METRICS_CONNECTIONS
+                    && let Some(oldest) = open.pop_front()
+                {
+                    oldest.abort();
+                }
+                let serving = serve_metrics_connection(stream, Arc::clone(&metrics));
+                let serving = timeout(METRICS_TIMEOUT, serving);
+                open.push_back(tokio::spawn(serving).abort_handle());
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection for metrics could not be accepted");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_metrics_connection(stream: TcpStream, metrics: Arc<Metrics>) -> hyper::Result<()> {
+    let service = service_fn(move |request| {
+        let metrics = Arc::clone(&metrics);
+        async move { Ok::<_, Infallible>(respond_with_metrics(&request, metrics).await) }
+    });
+    let mut http = http1::Builder::new();
+    http.keep_alive(false).header_read_timeout(None).max_buf_size(MAX_BUFFER);
+    http.serve_connection(TokioIo::new(stream), service).await
+}
+
+async fn respond_with_metrics(
+    request: &Request<Incoming>,
+    metrics: Arc<Metrics>,
+) -> Response<String> {
+    let (status, body) = match request.uri().path() {
+        // It reads files, so it runs on a thread of its own.
+        "/metrics" => {
+            let rendered = spawn_blocking(move || metrics.render()).await;
+            (StatusCode::OK, rendered.unwrap_or_default())
+        }
+        _ => (StatusCode::NOT_FOUND, "# The metrics are at /metrics.\n".to_owned()),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
 }

@@ -3,7 +3,7 @@
 //!
 //! A timer for each of 10,000 connections would be set and reset with each read. So a socket only
 //! notes when a phase began and when a write blocked. Every 250 ms the acceptor asks all
-//! connections whether they are overdue, and aborts those (accept.rs). The limits stand in
+//! connections whether they are overdue, and aborts those (connection.rs). The limits stand in
 //! limits.rs and in [`ConnectionLimits`]. All of this runs in the edge's thread.
 //!
 //! The deadline of a write moves only after 64 KiB of progress. Example: a client asks for 1 MiB,

@@ -1,12 +1,170 @@
-//! An API error as a value.
+//! Errors of the API: the table of codes (contract section 6 and later ones), one occurrence as a
+//! value, and the words for a rejection or a failure of the store.
 
 use std::borrow::Cow;
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::error_code::ErrorCode;
-use super::response::Response;
+use super::Response;
+use crate::model::{Field, FieldCode, FieldError, RecordId, Resource, ResourceKind};
+use crate::store::registry::RegistryError;
+use crate::store::{Rejection, StoreError};
+
+/// The properties of a code that are the same for every occurrence.
+#[derive(Clone, Copy, Debug)]
+pub struct Description {
+    /// The machine-readable `code` of the envelope.
+    pub code: &'static str,
+    /// The HTTP status. `malformed_request` may have another one.
+    pub status: u16,
+    /// The event, in a sentence for the reference.
+    pub meaning: &'static str,
+    /// The client's next step, in a sentence for the reference.
+    pub remedy: &'static str,
+}
+
+/// Declares each code once.
+macro_rules! error_codes {
+    ($($variant:ident = ($code:literal, $status:literal):
+        $meaning:literal, $remedy:literal;)*) => {
+        /// A code that a client can meet, in the order of the checks.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum ErrorCode {
+            $(#[doc = $code] $variant,)*
+        }
+
+        impl ErrorCode {
+            /// The properties that every occurrence shares.
+            pub const fn describe(self) -> Description {
+                let (code, status, meaning, remedy) = match self {
+                    $(ErrorCode::$variant => ($code, $status, $meaning, $remedy),)*
+                };
+                Description { code, status, meaning, remedy }
+            }
+
+            pub fn all() -> impl Iterator<Item = ErrorCode> {
+                [$(ErrorCode::$variant),*].into_iter()
+            }
+        }
+    };
+}
+
+error_codes! {
+    MissingAuthorization = ("missing_authorization", 401):
+        "The header `Authorization: Bearer <API key>` is missing or names another scheme.",
+        "Send the header with every request.";
+    MalformedApiKey = ("malformed_api_key", 401):
+        "The token does not start with `tdk_` or is shorter than 40 characters.",
+        "Send the complete key, as TenantDesk showed it once.";
+    InvalidApiKey = ("invalid_api_key", 401):
+        "No key like this exists. It was mistyped or has been deleted.",
+        "Check the key. A deleted key cannot come back; make a new one in the panel.";
+    RevokedApiKey = ("revoked_api_key", 401):
+        "The key has been revoked by an admin.",
+        "Make a new key in the panel.";
+    ExpiredApiKey = ("expired_api_key", 401):
+        "The key has expired.",
+        "Make a new key in the panel. Replace a key before its end: `X-Key-Expires` announces it \
+         for 14 days.";
+    TenantInactive = ("tenant_inactive", 403):
+        "The tenant's trial is over or the operator has suspended it; the message says which.",
+        "Ask the operator to activate the tenant.";
+    TenantUnavailable = ("tenant_unavailable", 503):
+        "The tenant's database cannot be used at the moment. Nothing was changed.",
+        "Repeat the request, with the same `Idempotency-Key`, after the seconds in \
+         `Retry-After`.";
+    InsufficientScope = ("insufficient_scope", 403):
+        "The key lacks the scope that this operation needs; `WWW-Authenticate` names it.",
+        "Use a key that was made with that scope.";
+    RateLimited = ("rate_limited", 429):
+        "The key has used up the requests of this minute.",
+        "Wait the seconds in `Retry-After`, or until the moment in `X-RateLimit-Reset`.";
+    MethodNotAllowed = ("method_not_allowed", 405):
+        "The endpoint does not support this HTTP method.",
+        "Use one of the methods in the header `Allow`.";
+    InvalidJson = ("invalid_json", 400):
+        "The body is not one JSON object in UTF-8; the message says where.",
+        "Send one JSON object, with double quotes and without trailing commas.";
+    NotFound = ("not_found", 404):
+        "The tenant has no record with this id. It never had, or the record was deleted.",
+        "Check the id.";
+    MissingId = ("missing_id", 400):
+        "PUT or DELETE came without the query parameter `id`.",
+        "Add `?id=<integer>`.";
+    NoUpdatableFields = ("no_updatable_fields", 400):
+        "The body of a PUT names no field that can be changed.",
+        "Include at least one field of the resource other than `id`, `created_at`, `updated_at` \
+         and `etag`.";
+    BadRequest = ("bad_request", 400):
+        "A parameter, header or text field is missing, unknown or unusable.",
+        "Read the message: it names the parameter or field and says what would be right.";
+    ValidationFailed = ("validation_failed", 422):
+        "One or more fields break their rules; `errors` has all of them.",
+        "Correct every field in `errors` and send the request again.";
+    CustomerNotFound = ("customer_not_found", 422):
+        "The customer that `customer_id` names does not exist.",
+        "Create the customer first.";
+    EmployeeNotFound = ("employee_not_found", 422):
+        "The employee that `employee_id` names does not exist.",
+        "Create the employee first, or leave `employee_id` null.";
+    HasDependents = ("has_dependents", 409):
+        "Other records refer to this one, so it was not deleted; `details` has the database's \
+         message.",
+        "Delete or reassign the records that depend on it first.";
+    AmbiguousRecord = ("ambiguous_record", 409):
+        "Several records have the value of the field that `update_by` names. Nothing was changed.",
+        "Look at the records in the message. Keep one, or change one of them with PUT.";
+    EndpointNotFound = ("endpoint_not_found", 404):
+        "There is no endpoint at this path.",
+        "Check the path against the reference.";
+    UnsupportedMediaType = ("unsupported_media_type", 415):
+        "The body is not declared as plain JSON.",
+        "Send `Content-Type: application/json` and no `Content-Encoding`.";
+    PayloadTooLarge = ("payload_too_large", 413):
+        "The body is larger than 64 KiB, or that of a batch larger than 1 MiB.",
+        "Send a smaller body. Raw UTF-8 is shorter than escapes such as `\\ud83d`.";
+    MalformedRequest = ("malformed_request", 400):
+        "The message is not HTTP/1.0 or 1.1, or could be read in two ways. The connection \
+         closes. Where the message cannot be read at all, the status comes alone.",
+        "Use an HTTP client library; check what stands between client and server.";
+    InvalidIdempotencyKey = ("invalid_idempotency_key", 400):
+        "The header `Idempotency-Key` is not a UUID, or was given twice.",
+        "Send one UUID, such as `6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d`.";
+    IdempotencyKeyReused = ("idempotency_key_reused", 422):
+        "This idempotency key came with another request within 24 hours. Nothing was changed.",
+        "Make a new UUID for every new request; keep it only for repeats of the same one.";
+    InternalError = ("internal_error", 500):
+        "The service failed. The log has the cause under the request id.",
+        "Report the value of the header `X-Request-Id` to the operator.";
+    Overloaded = ("overloaded", 503):
+        "The server has more requests than it can hold at the moment.",
+        "Repeat the request after the seconds in `Retry-After`.";
+    NotReady = ("not_ready", 503):
+        "The registry does not answer or the data directory takes no write; `/readyz` alone says \
+         this.",
+        "Look at the message and the log, then ask again after the seconds in `Retry-After`.";
+    ChangesGone = ("changes_gone", 410):
+        "Entries of the change log after this cursor are no longer kept, or the tenant was \
+         restored.",
+        "Ask with `cursor=now`, read the lists again, and go on from the new cursor.";
+    PreconditionFailed = ("precondition_failed", 412):
+        "The record has another version than those in `If-Match`, or `update_by` finds no record. \
+         Nothing was changed.",
+        "Read the record, decide again, and send its `etag`.";
+}
+
+impl ErrorCode {
+    /// The code of a reference to a record of `target` that does not exist.
+    pub const fn missing_reference(target: &Resource) -> ErrorCode {
+        match target.kind {
+            ResourceKind::Customers => ErrorCode::CustomerNotFound,
+            ResourceKind::Employees => ErrorCode::EmployeeNotFound,
+            // No field refers to hardware; a test notices the first one.
+            ResourceKind::Hardware => ErrorCode::InternalError,
+        }
+    }
+}
 
 /// One failed request: a code, and the message, headers and members for this occurrence.
 ///
@@ -125,5 +283,185 @@ impl From<ApiError> for Response {
         );
         body.extend(error.members);
         Response::json(error.status, &Value::Object(body)).with(error.headers)
+    }
+}
+
+fn tenant_unavailable(message: &'static str) -> ApiError {
+    ApiError::new(ErrorCode::TenantUnavailable, message).header("Retry-After", "5")
+}
+
+pub fn not_found(resource: &Resource, id: RecordId) -> ApiError {
+    let message = format!("There is no {} with the id {}. Check the id.", resource.name, id.0);
+    ApiError::new(ErrorCode::NotFound, message)
+}
+
+/// `ambiguous_record`: the records `ids` have the same value in `field`. There may be more.
+pub fn ambiguous_record(resource: &Resource, field: &Field, ids: &[RecordId]) -> ApiError {
+    let ids: Vec<String> = ids.iter().map(|RecordId(id)| id.to_string()).collect();
+    let message = format!(
+        "Several {} have this {}, such as those with the ids {}. Change one of them by its id.",
+        resource.plural,
+        field.name,
+        ids.join(", ")
+    );
+    ApiError::new(ErrorCode::AmbiguousRecord, message)
+}
+
+/// `precondition_failed`. Without a record, `update_by` has found none.
+fn precondition_failed(has_record: bool, has_only_weak_tags: bool) -> ApiError {
+    let message = if !has_record {
+        "\"update_by\" finds no record, so none has a version of \"If-Match\". Nothing was changed. \
+         Send the request without \"If-Match\" to create the record."
+    } else if has_only_weak_tags {
+        "\"If-Match\" has only weak tags (W/\"…\"), which match no version. Nothing was changed. A \
+         proxy that compresses responses may have weakened them. Read the record, and send its \
+         member \"etag\", which is right."
+    } else {
+        "The record has another version than those in \"If-Match\". Nothing was changed. Read the \
+         record, decide again, and send its \"etag\"."
+    };
+    ApiError::new(ErrorCode::PreconditionFailed, message)
+}
+
+/// `has_dependents`: records refer to the record of `resource`, as many of each kind as `counts`
+/// says. `details` is the database's message.
+pub fn has_dependents(
+    resource: &Resource,
+    details: String,
+    counts: &[(&Resource, i64)],
+) -> ApiError {
+    let kind = |(of, count): &(&Resource, i64)| match count {
+        1 if of.name == of.plural => format!("1 {} record", of.name),
+        1 => format!("1 {}", of.name),
+        _ if of.name == of.plural => format!("{count} {} records", of.name),
+        _ => format!("{count} {}", of.plural),
+    };
+    let kinds: Vec<String> = counts.iter().map(kind).collect();
+    let verb = if matches!(counts, [(_, 1)]) { "refers" } else { "refer" };
+    let message = format!(
+        "{} {verb} to this {}. Delete or reassign the records that refer to it first.",
+        kinds.join(" and "),
+        resource.name
+    );
+    ApiError::new(ErrorCode::HasDependents, message).member("details", details)
+}
+
+/// The most messages about fields in one `bad_request`. Only a body with many custom fields has
+/// more.
+const MAX_MESSAGES: usize = 20;
+
+/// One error for all fields. A text of the wrong type makes it `bad_request`, whose message names
+/// every field that fails, those with a wrong type first.
+fn invalid_fields(faults: Vec<FieldError>) -> ApiError {
+    let (wrong_types, others): (Vec<FieldError>, Vec<FieldError>) =
+        faults.into_iter().partition(|fault| fault.code == FieldCode::WrongType);
+    if wrong_types.is_empty() {
+        return validation_failed(&others);
+    }
+    let faults = wrong_types.into_iter().chain(others);
+    let mut messages: Vec<String> = faults.map(|fault| fault.message).collect();
+    let hidden = messages.len().saturating_sub(MAX_MESSAGES);
+    messages.truncate(MAX_MESSAGES);
+    if hidden > 0 {
+        messages.push(format!("{hidden} more values are not valid."));
+    }
+    ApiError::bad_request(messages.join(" "))
+}
+
+/// `validation_failed` with the members `errors` and `fields`.
+pub fn validation_failed(faults: &[FieldError]) -> ApiError {
+    let names: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+    let errors: Map<String, Value> = faults
+        .iter()
+        .map(|fault| {
+            (fault.field.clone(), json!({"code": fault.code.as_str(), "message": fault.message}))
+        })
+        .collect();
+    let message = format!(
+        "These fields are not valid: {}. Correct what \"errors\" says of each.",
+        names.join(", ")
+    );
+    ApiError::new(ErrorCode::ValidationFailed, message)
+        .member("errors", errors)
+        .member("fields", names)
+}
+
+/// `customer_not_found` or `employee_not_found`: `field` refers to the record `id` of `target`,
+/// which does not exist.
+pub fn missing_reference(field: &Field, target: &Resource, id: i64) -> ApiError {
+    ApiError::new(ErrorCode::missing_reference(target), target.missing_message(field, id))
+}
+
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> ApiError {
+        match rejection {
+            Rejection::InvalidFields(faults) => invalid_fields(faults),
+            Rejection::NotFound { resource, id } => not_found(resource, id),
+            Rejection::AmbiguousRecord { resource, field, ids } => {
+                ambiguous_record(resource, field, &ids)
+            }
+            Rejection::UnreadablePrecondition(message) => ApiError::bad_request(message),
+            Rejection::PreconditionFailed { id, present, has_only_weak_tags } => {
+                let error = precondition_failed(id.is_some(), has_only_weak_tags);
+                match present {
+                    Some(version) => error.header("ETag", version.etag()),
+                    None => error,
+                }
+            }
+            Rejection::MissingReference { field, target, id } => {
+                missing_reference(field, target, id)
+            }
+            Rejection::OtherCustomer(message) => ApiError::bad_request(message),
+            Rejection::HasDependents { resource, details, counts } => {
+                has_dependents(resource, details, &counts)
+            }
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> ApiError {
+        match error {
+            StoreError::Unavailable => tenant_unavailable(
+                "The tenant's database cannot be used at the moment, and nothing was changed. Try \
+                 again in 5 seconds.",
+            ),
+            StoreError::SizeLimit => tenant_unavailable(
+                "The tenant has reached its size limit, so nothing was changed. Delete records, \
+                 or ask the operator for more space.",
+            ),
+            StoreError::DiskFull => tenant_unavailable(
+                "The disk has too little free space, so nothing was changed. Delete records, or \
+                 ask the operator for more space.",
+            ),
+            StoreError::TimedOut => ApiError::bad_request(
+                "The list took longer than 5 seconds and was ended. Ask for less: leave out \
+                 \"total\", use a filter, sort by \"id\", or search for longer words.",
+            ),
+            StoreError::Internal => ApiError::internal(),
+        }
+    }
+}
+
+impl From<RegistryError> for ApiError {
+    /// Every error of the registry is an `internal_error`. The cause goes to the log, not to the
+    /// client.
+    fn from(error: RegistryError) -> ApiError {
+        tracing::error!(%error, "the registry failed");
+        ApiError::internal()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ALL;
+
+    #[test]
+    fn every_reference_has_its_error_code() {
+        for target in ALL.iter().flat_map(|of| of.fields).filter_map(|field| field.references) {
+            let code = ErrorCode::missing_reference(target);
+            assert_ne!(code, ErrorCode::InternalError, "{}", target.name);
+        }
     }
 }

@@ -1,9 +1,22 @@
-//! A response as a value.
+//! A response as a value, and the way of the response to the client. The access log has one entry
+//! for each request.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::clock::{Clock, Moment};
+use crate::http::error::ApiError;
+use crate::http::request::{MAX_METHOD, Request};
+use crate::metrics::Metrics;
+use crate::secret::{KEY_START, PREFIX_LENGTH};
 
 /// Status, headers and body. The edge adds `Content-Length` and `Date`.
 #[derive(Clone, Debug)]
@@ -79,5 +92,162 @@ impl Response {
     /// The response as the edge sends it.
     pub fn into_inner(self) -> ::http::Response<Cow<'static, [u8]>> {
         self.0
+    }
+}
+
+/// The version of the API, the value of the header `X-API-Version`.
+pub const API_VERSION: &str = "v1";
+
+/// The status in log and metrics of a request whose client disconnected before the response. No
+/// client receives it. nginx uses the same number.
+const CLIENT_DISCONNECTED: u16 = 499;
+
+/// Sends the response to one request, from any thread. If it is dropped without a response, for
+/// example by a panic, it sends `internal_error`.
+///
+/// It has what the log and the metrics say of the request: never the query, headers or body, which
+/// may contain secrets or personal data.
+pub struct Responder {
+    /// `None` once the response has been sent.
+    sender: Option<oneshot::Sender<Response>>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    method: Method,
+    path: String,
+    request_id: Uuid,
+    client: IpAddr,
+    received_at: Moment,
+    /// Empty if the request was not authenticated.
+    tenant: String,
+    /// The first 8 characters of the API key, or empty.
+    key_prefix: String,
+    headers: Vec<(&'static str, String)>,
+}
+
+impl Responder {
+    /// Also returns where the response arrives.
+    pub fn new(
+        request: &Request,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+    ) -> (Responder, oneshot::Receiver<Response>) {
+        let (sender, receiver) = oneshot::channel();
+        let responder = Responder {
+            sender: Some(sender),
+            clock,
+            metrics,
+            method: request.method.clone(),
+            path: request.path.clone(),
+            request_id: request.id,
+            client: request.client,
+            received_at: request.received_at,
+            tenant: String::new(),
+            key_prefix: String::new(),
+            headers: Vec::new(),
+        };
+        (responder, receiver)
+    }
+
+    /// Sets the tenant's name and the first 8 characters of the API key, for the access log.
+    pub fn caller(&mut self, tenant: &str, key_prefix: &str) {
+        self.tenant = tenant.to_owned();
+        self.key_prefix = key_prefix.to_owned();
+    }
+
+    /// Adds headers to every possible response to the request, errors too. Example:
+    /// `X-RateLimit-Remaining`.
+    pub fn add_headers(&mut self, headers: impl IntoIterator<Item = (&'static str, String)>) {
+        self.headers.extend(headers);
+    }
+
+    /// Sends the response and writes the access log entry.
+    pub fn send(mut self, response: Response) {
+        self.finish(response);
+    }
+
+    fn finish(&mut self, response: Response) {
+        let Some(sender) = self.sender.take() else { return };
+        // Records are private, and `/readyz` is of this moment. Only a document that is the same
+        // for every client has a `Cache-Control` of its own.
+        let caching =
+            (!response.has_header("cache-control")).then_some(("Cache-Control", "no-store"));
+        let response = response
+            .with(std::mem::take(&mut self.headers))
+            .with(caching)
+            .header("X-Request-Id", self.request_id.to_string())
+            .header("X-API-Version", API_VERSION);
+        let sent_status = response.status();
+        let is_delivered = sender.send(response).is_ok();
+        let status = if is_delivered { sent_status } else { CLIENT_DISCONNECTED };
+        let duration = self.clock.now().monotonic.saturating_sub(self.received_at.monotonic);
+        self.metrics.record_response(self.method.as_str(), &self.path, status, duration);
+        self.log(status, duration);
+    }
+
+    /// Writes the entry at level INFO, with the target `request`. `duration` is from the complete
+    /// request to its response.
+    fn log(&self, status: u16, duration: Duration) {
+        let method = self.method.as_str();
+        tracing::info!(
+            target: "request",
+            method = method.get(..MAX_METHOD).unwrap_or(method),
+            path = %without_key(&self.path),
+            status,
+            // Whole microseconds: 0.076 in place of 0.07592600000000001.
+            duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
+            tenant = self.tenant,
+            key = self.key_prefix,
+            request_id = %self.request_id,
+            client = %self.client,
+        );
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if self.sender.as_ref().is_some_and(|sender| !sender.is_closed()) {
+            let (request_id, path) = (self.request_id, without_key(&self.path));
+            tracing::error!(%request_id, %path, "a request was dropped without a response");
+        }
+        self.finish(Response::from(ApiError::internal()));
+    }
+}
+
+/// Percent-encodes every byte that is not printable ASCII. In a terminal, control characters would
+/// take effect and bidirectional ones would reorder the text (contract section 11).
+pub fn encode_unprintable(text: &str) -> Cow<'_, str> {
+    const UNPRINTABLE: &AsciiSet = &CONTROLS.add(b' ');
+    utf8_percent_encode(text, UNPRINTABLE).into()
+}
+
+/// Truncates an API key in the path to its prefix. Clients sometimes send a key in the wrong place.
+fn without_key(path: &str) -> Cow<'_, str> {
+    match path
+        .find(KEY_START)
+        .and_then(|at| path.get(..at + PREFIX_LENGTH).filter(|kept| kept.len() < path.len()))
+    {
+        Some(kept) => format!("{kept}…").into(),
+        None => path.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_printable_ascii_is_encoded_once() {
+        assert_eq!(encode_unprintable("/a%41?b=~"), "/a%41?b=~");
+        assert_eq!(
+            encode_unprintable("\u{7f}\n \u{9b}\u{202e}ü"),
+            "%7F%0A%20%C2%9B%E2%80%AE%C3%BC"
+        );
+    }
+
+    #[test]
+    fn a_key_in_the_path_is_truncated() {
+        assert_eq!(without_key("/customers.php"), "/customers.php");
+        assert_eq!(without_key("/v1/tdk_abcdefgh"), "/v1/tdk_abcd…");
+        assert_eq!(without_key("/tdk_"), "/tdk_");
     }
 }

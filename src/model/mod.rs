@@ -9,21 +9,23 @@ pub mod email;
 pub mod employee;
 pub mod field;
 pub mod hardware;
-pub mod ids;
-pub mod inclusion;
 pub mod json_object;
 pub mod list_query;
 pub mod scope;
 pub mod validation;
 
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
 pub use customer::CUSTOMER;
 pub use employee::EMPLOYEE;
 pub use field::{CREATED_AT, Custom, Field, ID, Kind, UPDATED_AT, Value};
 pub use hardware::HARDWARE;
-pub use ids::{KeyId, RecordId, TenantId, Version};
-pub use inclusion::Inclusion;
 pub use json_object::{Json, JsonObject};
-pub use list_query::{Bound, KeysetPosition, ListQuery};
+pub use list_query::{Bound, Inclusion, KeysetPosition, ListQuery};
 pub use scope::{Access, Scope, Scopes};
 pub use validation::{FieldCode, FieldError, Rules};
 
@@ -121,6 +123,50 @@ impl PartialEq for Resource {
 }
 
 impl Eq for Resource {}
+
+/// A tenant. Never used again after the tenant is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TenantId(pub i64);
+
+/// An API key. Never used again after the key is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct KeyId(pub i64);
+
+/// A record of a resource, counted from 1. Never used again after the record is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RecordId(pub i64);
+
+/// The number of an entry in the change log, and the version of the record as that entry left it.
+/// No two states of a record have the same version (contract section 13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Version(pub i64);
+
+impl Version {
+    /// The version as an entity tag, with its quotes.
+    pub fn etag(self) -> String {
+        format!("\"{}\"", self.0)
+    }
+}
+
+impl fmt::Display for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for KeyId {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<KeyId, ParseIntError> {
+        text.parse().map(KeyId)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock};
 use crate::api::routes::PANEL_PATH;
 use crate::clock::Moment;
 use crate::html;
-use crate::http::responder::encode_unprintable;
+use crate::http::response::encode_unprintable;
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
 use crate::store::registry::{Action, Registry, TenantRow};

@@ -82,7 +82,7 @@ impl SignedInRequest<'_> {
         keys.reverse();
         let (active, ended) = keys.into_iter().partition(|key| key.state(now) == KeyState::Active);
         let event_lists = [
-            ("changes", "Changes", registry.changes(tenant.id, CHANGES)?),
+            ("changes", "Changes", registry.admin_changes(tenant.id, CHANGES)?),
             ("sign-ins", "Sign-ins", registry.sign_ins(tenant.id, SIGN_INS)?),
         ];
         let title = if new_key.is_some() { "Your new key" } else { "API keys" };

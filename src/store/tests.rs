@@ -136,7 +136,7 @@ fn the_registry_of_0_4_0_is_used_as_a_new_one_is() {
         .unwrap();
     let change = |key: &mut KeyRow| key.rate_limit = NonZeroU32::new(7);
     registry.administer(ACME, Admin::CommandLine, now).change_key(replaced.new.id, change).unwrap();
-    let events = registry.changes(ACME, 10).unwrap();
+    let events = registry.admin_changes(ACME, 10).unwrap();
     let actions: Vec<&str> = events.iter().map(|event| event.action.as_str()).collect();
     assert_eq!(actions[..2], ["key limit changed", "key replaced"]);
 }

@@ -14,8 +14,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::columns::{Columns, Heading, to_object};
-use super::csv_reader::CsvRows;
-use super::lines::Lines;
+use super::reader::{CsvRows, Lines};
 use super::row::{Mode, RowValidator};
 use super::{Format, Place, RowError};
 use crate::clock::Timestamp;

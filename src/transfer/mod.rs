@@ -2,10 +2,9 @@
 //! `import` and `export`).
 
 mod columns;
-mod csv_reader;
 mod export;
 mod import;
-mod lines;
+mod reader;
 mod row;
 
 #[cfg(test)]

@@ -188,7 +188,7 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     let events_shown: Vec<_> = panel
         .app
         .registry
-        .changes(acme.id, 20)
+        .admin_changes(acme.id, 20)
         .unwrap()
         .into_iter()
         .map(|event| event.action)
@@ -467,7 +467,7 @@ fn an_active_key_is_changed_and_each_change_is_an_event() {
     operator.change_key(before.id, |key| key.rate_limit = most).unwrap();
     edit("Shop", "keep", "501").is(422).saying("from 1 to 500");
     edit("Shop", "keep", "500").is(303);
-    let events = panel.app.registry.changes(acme.id, 20).unwrap();
+    let events = panel.app.registry.admin_changes(acme.id, 20).unwrap();
     let actions: Vec<_> = events.iter().map(|event| event.action.as_str()).collect();
     let (end, limit) = ("key expiry changed", "key limit changed");
     assert_eq!(actions, [limit, limit, end, limit, end, "key renamed", "key created"]);

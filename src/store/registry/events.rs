@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use rusqlite::{Row, Transaction, params};
 
 use super::{Registry, Result};
-use crate::clock::{Moment, Timestamp};
+use crate::clock::Timestamp;
 use crate::model::{KeyId, TenantId};
 use crate::store::records::KeyLabel;
 
@@ -124,28 +124,17 @@ pub(in crate::store) const EVENT_COLUMNS: &str =
     "at, actor, action, client, key_id, key_name, prefix";
 
 impl Registry {
-    /// Records a failed sign-in in memory. [`Registry::flush`] and the next sign-in write it: a
-    /// response that waits for the disk would tell that the tenant exists.
-    pub fn record_failed_sign_in(&self, tenant_id: TenantId, client: IpAddr, now: Moment) {
-        let event = Event::new(Action::FailedSignIn, None, Admin::Panel(client), now.timestamp());
-        self.unwritten.lock().failed_sign_ins.push((tenant_id, event));
-    }
-
     /// At most `limit` of the tenant's last changes of keys and the password, the newest first.
-    pub fn changes(&self, tenant_id: TenantId, limit: usize) -> Result<Vec<Event>> {
+    pub fn admin_changes(&self, tenant_id: TenantId, limit: usize) -> Result<Vec<Event>> {
         self.events(tenant_id, false, limit)
     }
 
-    /// At most `limit` of the tenant's last sign-ins, failed ones too, the newest first.
-    pub fn sign_ins(&self, tenant_id: TenantId, limit: usize) -> Result<Vec<Event>> {
-        // A sign-in writes the failed ones before it, so those in memory are the newest.
-        let unwritten = self.unwritten.lock();
-        let own = unwritten.failed_sign_ins.iter().rev().filter(|(id, _)| *id == tenant_id);
-        let stored = self.events(tenant_id, true, limit)?;
-        Ok(own.map(|(_, event)| event.clone()).chain(stored).take(limit).collect())
-    }
-
-    fn events(&self, tenant_id: TenantId, sign_ins: bool, limit: usize) -> Result<Vec<Event>> {
+    pub(super) fn events(
+        &self,
+        tenant_id: TenantId,
+        sign_ins: bool,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
         self.read(|connection| {
             let sql = format!(
                 "SELECT {EVENT_COLUMNS} FROM key_events

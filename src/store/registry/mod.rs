@@ -5,6 +5,7 @@
 
 mod events;
 mod keys;
+mod sessions;
 mod tenants;
 
 use std::collections::HashMap;
@@ -20,8 +21,9 @@ pub(in crate::store) use keys::KEY_COLUMNS;
 pub use keys::{
     KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
 };
+pub use sessions::SESSION_SECONDS;
 pub(in crate::store) use tenants::TENANT_COLUMNS;
-pub use tenants::{SESSION_SECONDS, TenantRow, check_tenant_name};
+pub use tenants::{TenantRow, check_tenant_name};
 
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};

@@ -1,21 +1,15 @@
-//! Tenants: created, listed, changed and deleted, each together with its file, and the panel's
-//! sessions of their admins. Only the hash of a session's token is stored.
-
-use std::net::IpAddr;
+//! Tenants: created, listed, changed and deleted, each together with its file.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, params};
 
-use super::events::{Action, Admin};
+use super::events::Admin;
 use super::keys::NewKey;
-use super::{Administration, Inactive, Registry, RegistryError, Result, inactive};
+use super::{Inactive, Registry, RegistryError, Result, inactive};
 use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
 use crate::store::database::Database;
 use crate::words;
-
-/// How long a session lasts after the sign-in: 8 hours.
-pub const SESSION_SECONDS: i64 = 8 * 60 * 60;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantRow {
@@ -229,70 +223,6 @@ impl Registry {
             RegistryError::FileRemains { path, cause: error.to_string() }
         })?;
         Ok(id)
-    }
-
-    /// Creates a session of the tenant, records the sign-in and deletes the expired sessions of all
-    /// tenants. Returns `false` and creates nothing if the tenant's password changed after `tenant`
-    /// was read: the change ended all sessions.
-    pub fn create_session(
-        &self,
-        tenant: &TenantRow,
-        hash: &[u8; 32],
-        client: IpAddr,
-        now: Moment,
-    ) -> Result<bool> {
-        let seconds = now.unix_seconds();
-        self.change(|transaction| {
-            // The failed sign-ins before this one come before it.
-            self.write_failed_sign_ins(transaction)?;
-            transaction.execute("DELETE FROM sessions WHERE expires_at <= ?1", [seconds])?;
-            let sql = "INSERT INTO sessions (tenant_id, hash, expires_at)
-                 SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4";
-            let values =
-                params![tenant.id.0, hash, seconds + SESSION_SECONDS, tenant.password_hash];
-            let inserted = transaction.prepare_cached(sql)?.execute(values)? == 1;
-            if inserted {
-                let admin = self.administer(tenant.id, Admin::Panel(client), now);
-                admin.record(transaction, Action::SignedIn, None)?;
-            }
-            Ok(inserted)
-        })
-    }
-
-    /// The tenant of the session with this hash, or `None` if there is no such session or it has
-    /// expired.
-    pub fn find_session(&self, hash: &[u8; 32], now: Moment) -> Result<Option<TenantRow>> {
-        self.read(|connection| {
-            let sql = format!(
-                "SELECT {TENANT_COLUMNS} FROM sessions JOIN tenants ON tenants.id = \
-                 sessions.tenant_id
-                 WHERE sessions.hash = ?1 AND sessions.expires_at > ?2"
-            );
-            let values = params![hash, now.unix_seconds()];
-            connection.prepare_cached(&sql)?.query_row(values, TenantRow::read).optional()
-        })
-    }
-
-    /// Deletes a session. It is no error if there is none.
-    pub fn end_session(&self, hash: &[u8; 32]) -> Result<()> {
-        self.change(|transaction| {
-            transaction.prepare_cached("DELETE FROM sessions WHERE hash = ?1")?.execute([hash])?;
-            Ok(())
-        })
-    }
-}
-
-impl Administration<'_> {
-    /// Sets the panel's password, ends all sessions of the tenant and records the event.
-    pub fn set_password(&self, password_hash: &str) -> Result<()> {
-        self.registry.change(|transaction| {
-            let sql = "UPDATE tenants SET password_hash = ?2 WHERE id = ?1";
-            if transaction.execute(sql, params![self.tenant_id.0, password_hash])? == 0 {
-                return Err(RegistryError::NoTenant(self.tenant_id.to_string()));
-            }
-            transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [self.tenant_id.0])?;
-            Ok(self.record(transaction, Action::PasswordChanged, None)?)
-        })
     }
 }
 

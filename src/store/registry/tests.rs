@@ -50,7 +50,7 @@ impl Fixture {
 
     /// Returns the tenant's changes, the newest first.
     fn events(&self, tenant: &TenantRow) -> Vec<String> {
-        let changes = self.registry.changes(tenant.id, 5_000).unwrap();
+        let changes = self.registry.admin_changes(tenant.id, 5_000).unwrap();
         changes.iter().map(|event| format!("{} by {}", event.action, event.actor)).collect()
     }
 
@@ -100,7 +100,7 @@ fn a_key_identifies_its_tenant_until_it_is_deleted() {
         ["key deleted by panel", "key revoked by panel", "key created by command line"]
     );
     let key = Some(KeyLabel { id: row.id, name: "a key".to_owned(), prefix: row.prefix });
-    let events = fixture.registry.changes(acme.id, 20).unwrap();
+    let events = fixture.registry.admin_changes(acme.id, 20).unwrap();
     assert!(events.iter().all(|event| event.key == key));
     let clients: Vec<_> = events.iter().map(|event| event.client).collect();
     assert_eq!(clients, [Some(CLIENT), Some(CLIENT), None]);
@@ -286,14 +286,14 @@ fn a_thousand_sign_ins_and_a_thousand_changes_are_kept() {
     insert(Action::KeyRevoked, 10);
     insert(Action::FailedSignIn, 1_200);
     insert(Action::SignedIn, 300);
-    let changes = fixture.registry.changes(acme.id, 5_000).unwrap();
+    let changes = fixture.registry.admin_changes(acme.id, 5_000).unwrap();
     assert_eq!(changes.len(), 11, "sign-ins displace no change");
     assert_eq!(changes.last().unwrap().key.as_ref().unwrap().id, row.id);
     let sign_ins = fixture.registry.sign_ins(acme.id, 5_000).unwrap();
     let failed = sign_ins.iter().filter(|event| event.action == "failed sign-in").count();
     assert_eq!((sign_ins.len(), failed), (1_000, 700));
     insert(Action::KeyDeleted, 1_000);
-    let changes = fixture.registry.changes(acme.id, 5_000).unwrap();
+    let changes = fixture.registry.admin_changes(acme.id, 5_000).unwrap();
     assert!(changes.len() == 1_000 && changes.iter().all(|event| event.action == "key deleted"));
     assert_eq!(fixture.registry.sign_ins(acme.id, 5_000).unwrap(), sign_ins);
 }
