@@ -30,9 +30,13 @@ const MAX_WAITING_PASSWORDS: usize = 40;
 /// without end must not keep out the admins at other addresses.
 const MAX_PASSWORDS_OF_ADDRESS: usize = MAX_WAITING_PASSWORDS / 4;
 
-/// A tenant may run one job at a time for each 16 workers. Example: with 32 workers, a tenant runs
-/// 2 jobs. So 15 busy tenants occupy 30 workers, and a quiet tenant still finds a free worker.
+/// A tenant may run one job at a time for each 16 workers.
 const WORKERS_PER_TENANT_JOB: usize = 16;
+
+/// One of so many workers is kept for lanes that were empty. Example: 64 busy tenants occupy 24 of
+/// 32 workers, and the rest of their jobs wait. A quiet tenant's request starts at once on one of
+/// the other workers. Without this rule, it would wait until the lists of several tenants end.
+const KEPT_FOR_NEW_LANES: usize = 4;
 
 /// The running jobs of each lane, and the waiting jobs.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub(super) struct Scheduler<J> {
 #[derive(Debug)]
 struct LaneState<J> {
     lane: Lane,
+    /// No job has started since the lane was empty.
+    is_new: bool,
     running: usize,
     /// With their clients, as [`address_of`] returns them.
     waiting: VecDeque<(IpAddr, J)>,
@@ -82,7 +88,7 @@ impl<J> Scheduler<J> {
         let client = address_of(client);
         let Some(state) = self.lanes.iter_mut().find(|state| state.lane == lane) else {
             let waiting = VecDeque::from([(client, job)]);
-            self.lanes.push_back(LaneState { lane, running: 0, waiting });
+            self.lanes.push_back(LaneState { lane, is_new: true, running: 0, waiting });
             return Ok(());
         };
         let of_client = || state.waiting.iter().filter(|(address, _)| *address == client).count();
@@ -99,26 +105,26 @@ impl<J> Scheduler<J> {
     /// [`Scheduler::finish`].
     ///
     /// The lane with the fewest running jobs is next. If several have the fewest, the lane is next
-    /// that has waited longest since it started or finished a job. Example: 40 busy tenants occupy
-    /// all workers, with one job each. A quiet tenant's request starts when the tenants before it
-    /// that run no job either have started one. It does not wait for a round of all 40.
+    /// that has waited longest since it started or finished a job.
     ///
     /// One worker always stays free to receive requests. Otherwise long jobs could occupy every
     /// worker, and a new request of any tenant would not even be received.
     pub(super) fn start_next(&mut self) -> Option<(Lane, J)> {
         let running: usize = self.lanes.iter().map(|state| state.running).sum();
         // With `max`, a pool of one worker runs jobs, too. `serve` has at least 4 workers.
-        if running + 1 >= self.workers.max(2) {
-            return None;
-        }
+        let most = self.workers.max(2) - 1;
+        let most_of_busy = most.min(self.workers - self.workers / KEPT_FOR_NEW_LANES);
         let may_run = |(_, state): &(usize, &LaneState<J>)| {
-            !state.waiting.is_empty() && state.running < state.lane.max_running(self.workers)
+            !state.waiting.is_empty()
+                && state.running < state.lane.max_running(self.workers)
+                && running < if state.is_new { most } else { most_of_busy }
         };
         let lanes = self.lanes.iter().enumerate().filter(may_run);
         let (position, _) = lanes.min_by_key(|(_, state)| state.running)?;
         let mut state = self.lanes.remove(position)?;
         let (_, job) = state.waiting.pop_front()?;
         let lane = state.lane;
+        state.is_new = false;
         state.running += 1;
         self.lanes.push_back(state);
         Some((lane, job))
@@ -138,12 +144,15 @@ impl<J> Scheduler<J> {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
     use crate::model::TenantId;
 
     const A: Lane = Lane::Tenant(TenantId(1));
     const B: Lane = Lane::Tenant(TenantId(2));
     const C: Lane = Lane::Tenant(TenantId(3));
+    const D: Lane = Lane::Tenant(TenantId(4));
 
     fn client(last: u8) -> IpAddr {
         IpAddr::from([192, 0, 2, last])
@@ -156,7 +165,7 @@ mod tests {
     }
 
     fn start(scheduler: &mut Scheduler<u32>) -> Vec<u32> {
-        std::iter::from_fn(|| scheduler.start_next()).map(|(_, job)| job).collect()
+        iter::from_fn(|| scheduler.start_next()).map(|(_, job)| job).collect()
     }
 
     #[test]
@@ -183,38 +192,37 @@ mod tests {
     }
 
     #[test]
-    fn three_tenants_with_more_jobs_than_workers_take_turns() {
-        let mut scheduler = Scheduler::new(3);
-        for (lane, first) in [(A, 10), (B, 20), (C, 30)] {
-            add(&mut scheduler, lane, first..first + 4);
+    fn a_quiet_tenant_waits_for_none_of_many_busy() {
+        let mut scheduler = Scheduler::new(32);
+        let busy: Vec<Lane> = (1..=64).map(|tenant| Lane::Tenant(TenantId(tenant))).collect();
+        busy.iter().for_each(|lane| add(&mut scheduler, *lane, [1; 100]));
+        let mut running = VecDeque::new();
+        for _ in 0..1_000 {
+            if let Some(lane) = running.pop_front() {
+                scheduler.finish(lane);
+            }
+            running.extend(iter::from_fn(|| scheduler.start_next()).map(|(lane, _)| lane));
+        }
+        add(&mut scheduler, Lane::Tenant(TenantId(65)), [2]);
+        assert_eq!(scheduler.start_next(), Some((Lane::Tenant(TenantId(65)), 2)));
+    }
+
+    #[test]
+    fn busy_tenants_take_turns() {
+        let mut scheduler = Scheduler::new(4);
+        for (lane, first) in [(A, 10), (B, 20), (C, 30), (D, 40)] {
+            add(&mut scheduler, lane, first..first + 3);
         }
         let mut order = Vec::new();
         let mut running = VecDeque::new();
         while let Some((lane, job)) = scheduler.start_next() {
             order.push(job);
             running.push_back(lane);
-            if running.len() == 2 {
+            if running.len() == 3 {
                 scheduler.finish(running.pop_front().unwrap());
             }
         }
-        assert_eq!(order, [10, 20, 30, 11, 21, 31, 12, 22, 32, 13, 23, 33]);
-    }
-
-    #[test]
-    fn a_quiet_tenant_does_not_wait_for_a_round_of_the_busy() {
-        let mut scheduler = Scheduler::new(8);
-        let busy: Vec<Lane> = (1..=8).map(|tenant| Lane::Tenant(TenantId(tenant))).collect();
-        busy.iter().for_each(|lane| add(&mut scheduler, *lane, [1; 100]));
-        assert_eq!(start(&mut scheduler).len(), 7, "one of the eight waits");
-        add(&mut scheduler, Lane::Tenant(TenantId(9)), [2]);
-        let started: Vec<u32> = busy
-            .iter()
-            .flat_map(|lane| {
-                scheduler.finish(*lane);
-                start(&mut scheduler)
-            })
-            .collect();
-        assert_eq!(started[..2], [1, 2]);
+        assert_eq!(order, [10, 20, 30, 40, 11, 21, 31, 41, 12, 22, 32, 42]);
     }
 
     #[test]
