@@ -1,13 +1,9 @@
-//! Authentication by the API key in the header `Authorization` (contract section 5), and
-//! `/whoami.php`: what a client can learn about its own key (contract section 14).
+//! Authentication by the API key in the header `Authorization` (contract section 5).
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use serde_json::json;
 
-use super::query::Query;
-use super::rate_limit::RateLimitStatus;
-use crate::http::{API_VERSION, ApiError, ErrorCode, Request, Response};
+use crate::http::{ApiError, ErrorCode, Request};
 use crate::model::Scopes;
 use crate::secret;
 use crate::store::registry::{Inactive, KeyState, Principal, Registry};
@@ -90,29 +86,4 @@ pub(super) fn insufficient_scope(scopes: Scopes) -> ApiError {
     );
     let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
     ApiError::new(ErrorCode::InsufficientScope, message).header("WWW-Authenticate", challenge)
-}
-
-/// Checks the query, and describes the key.
-pub(super) fn whoami(
-    request: &Request,
-    caller: &Principal,
-    rate_limit: RateLimitStatus,
-) -> Result<Response, ApiError> {
-    Query::parse(request.query.as_deref())?.only(&[])?;
-    let key = &caller.key;
-    let document = json!({
-        "tenant": caller.tenant_name,
-        "key": {
-            "id": key.id,
-            "name": key.name,
-            "prefix": key.prefix,
-            "scopes": key.scopes.names(),
-            "created_at": key.created_at,
-            "expires_at": key.expires_at,
-        },
-        "rate_limit": rate_limit.limit,
-        "api_version": API_VERSION,
-        "server": env!("CARGO_PKG_VERSION"),
-    });
-    Ok(Response::json(200, &document))
 }

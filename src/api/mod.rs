@@ -17,6 +17,7 @@ mod operations;
 mod pipeline;
 #[cfg(test)]
 mod tests;
+mod whoami;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use super::headers::Handling;
 use super::idempotency::{self, IdempotencyKey};
 use super::operations;
 use super::routes::{Action, Operation};
-use super::{Api, changes};
+use super::{Api, changes, whoami};
 use crate::http::{ApiError, Request, Responder, Response};
 use crate::store::registry::Principal;
 use crate::store::{
@@ -140,9 +140,7 @@ impl AuthenticatedRequest<'_> {
                 let oldest = now.timestamp().before(api.tenants.keep_changes());
                 NextStep::Respond(changes::read(&tenant, request, key.scopes, oldest)?)
             }
-            Action::Whoami => {
-                NextStep::Respond(authentication::whoami(request, caller, rate_limit)?)
-            }
+            Action::Whoami => NextStep::Respond(whoami::whoami(request, caller, rate_limit)?),
             Action::Batch => {
                 let batch = Batch::check(request, key.scopes)?;
                 let Batch { changes, endpoints, invalid, idempotency_key } = batch;

@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 
 use crate::http::request::address_of;
 
-/// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Client {
     pub(super) address: IpAddr,

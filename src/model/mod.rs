@@ -4,13 +4,11 @@
 //! declarations.
 
 pub mod custom;
-pub mod customer;
 pub mod email;
-pub mod employee;
 pub mod field;
-pub mod hardware;
 pub mod json_object;
 pub mod list_query;
+mod resources;
 pub mod scope;
 pub mod validation;
 
@@ -20,12 +18,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use customer::CUSTOMER;
-pub use employee::EMPLOYEE;
 pub use field::{CREATED_AT, Custom, Field, ID, Kind, UPDATED_AT, Value};
-pub use hardware::HARDWARE;
 pub use json_object::{Json, JsonObject};
 pub use list_query::{Bound, Inclusion, KeysetPosition, ListQuery};
+pub use resources::{CUSTOMER, EMPLOYEE, HARDWARE};
 pub use scope::{Access, Scope, Scopes};
 pub use validation::{FieldCode, FieldError, Rules};
 

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, ffi};
 
-use super::connection::{LOCK_WAIT, open_plain};
-use super::wal;
+use super::{LOCK_WAIT, open_plain, wal};
 
 /// Copies a consistent snapshot of the database to the empty file at `path`. The copy has no WAL
 /// and is not synced.

@@ -1,15 +1,13 @@
 //! One type for the registry and for tenants' files: where it is, how it is opened, and how a
-//! commit reaches the disk.
+//! commit reaches the disk. This file alone opens SQLite connections, and sets their pragmas.
 //!
 //! | file | its concern |
 //! |---|---|
-//! | `connection` | connections and their pragmas |
 //! | `schema` | creation, versions, migration, comparison |
 //! | `wal` | commits, checkpoints, and the end of the process at a failed sync |
 //! | `copy` | whole databases, page by page |
 //! | `replica` | tables and files of a replicator in and beside a database |
 
-mod connection;
 mod copy;
 pub(crate) mod replica;
 mod schema;
@@ -20,17 +18,26 @@ use std::fs;
 use std::iter;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
+use memchr::memmem;
+use r2d2::Pool;
+use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::config::DbConfig;
+use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use scheduled_thread_pool::ScheduledThreadPool;
 
-pub(crate) use connection::{LOCK_WAIT, open_plain, version, wait_for};
 pub(crate) use copy::{copy_pages, is_write_error, replace_content};
 pub(crate) use schema::{SQL_CURE, Schema, differences};
 pub(crate) use wal::{LAST_LINE, commit, make_durable, recover};
 
 use super::error::OpenError;
 use crate::clock::Timestamp;
+use crate::files;
 
 /// The registry or a tenant's file.
 #[derive(Clone, Debug)]
@@ -139,6 +146,185 @@ impl FromSql for Timestamp {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Timestamp> {
         value.as_str()?.parse().map_err(FromSqlError::other)
     }
+}
+
+/// How long a connection waits for a lock that another one holds (contract section 6).
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a pool waits for a lock when it opens a connection, before it tries again. One thread
+/// opens the connections of all tenants.
+const OPENER_WAIT: Duration = Duration::from_millis(50);
+
+/// SQLite truncates a longer WAL to this many bytes when it starts the WAL again.
+const WAL_LIMIT: i64 = 32 << 20;
+
+/// The most reading connections of one tenant: as many as it may run jobs with the most workers, so
+/// that no read waits for one. They are opened on demand.
+const MAX_READERS: u32 = 64;
+
+/// Prepared statements that each connection keeps.
+const STATEMENTS: usize = 64;
+
+impl Role {
+    const fn cache_kibibytes(self) -> i32 {
+        match self {
+            Role::Reader => 512,
+            Role::Writer => 4 << 10,
+            Role::Bulk => 64 << 10,
+        }
+    }
+}
+
+impl Database {
+    /// Opens an existing database of the program's schema version.
+    pub(crate) fn open(&self, role: Role) -> Result<Connection, OpenError> {
+        let connection = self.connect(role)?;
+        self.require_current(&connection)?;
+        Ok(connection)
+    }
+
+    /// Opens an existing database, whatever its version.
+    pub(super) fn connect(&self, role: Role) -> Result<Connection, OpenError> {
+        self.require_file()?;
+        if files::is_disk_full(&self.path) {
+            // SQLite maps the `-shm` file into memory. If the disk has no block for a page of the
+            // map, the system ends the process (SIGBUS).
+            return Err(self.unusable("the disk is full; free some space"));
+        }
+        let is_new_wal = !self.companion("-wal").exists();
+        let connection = raw(&self.path).map_err(|error| self.error(&error))?;
+        configure(&connection, role, LOCK_WAIT)
+            .and_then(|()| self.limit_wal(&connection))
+            .inspect_err(wal::end_if_not_synced)
+            .map_err(|error| self.error(&error))?;
+        if is_new_wal {
+            // SQLite gives them the mode of the database, which an operator may have copied.
+            for suffix in ["-wal", "-shm"] {
+                files::make_private(&self.companion(suffix))
+                    .map_err(|error| self.unusable(error))?;
+            }
+        }
+        Ok(connection)
+    }
+
+    /// Refuses a database that is missing. Refuses what is no regular file in place of one of its
+    /// files: a symbolic link may lead out of the directory.
+    pub(crate) fn require_file(&self) -> Result<(), OpenError> {
+        for file in self.files() {
+            files::require_regular(&file).map_err(|error| OpenError::unusable(&file, error))?;
+        }
+        match self.path.try_exists() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(OpenError::Missing(self.path.clone())),
+            Err(error) => Err(self.unusable(error)),
+        }
+    }
+
+    /// Bounds what SQLite keeps of the WAL's file when it starts the WAL again. A replicated
+    /// database keeps nothing: a frame that is left there would tell the replicator, when it runs
+    /// again, that it has missed nothing.
+    pub(super) fn limit_wal(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let limit = if self.is_replicated() { 0 } else { WAL_LIMIT };
+        connection.pragma_update(None, "journal_size_limit", limit)
+    }
+
+    /// A pool of connections for reading, which the threads of `opener` open. [`Database::open`]
+    /// has accepted the file before.
+    pub(crate) fn readers(
+        &self,
+        opener: Arc<ScheduledThreadPool>,
+    ) -> Pool<SqliteConnectionManager> {
+        let manager = SqliteConnectionManager::file(&self.path).with_flags(FLAGS);
+        let manager = manager.with_init(|connection| {
+            configure(connection, Role::Reader, OPENER_WAIT)?;
+            connection.busy_timeout(LOCK_WAIT)?;
+            connection.pragma_update(None, "query_only", true)
+        });
+        Pool::builder()
+            .max_size(MAX_READERS)
+            .min_idle(Some(0))
+            .test_on_check_out(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connection_timeout(LOCK_WAIT)
+            .thread_pool(opener)
+            .build_unchecked(manager)
+    }
+}
+
+/// A connection is never used by two threads at the same time, so SQLite needs no mutex for it.
+const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+
+#[expect(clippy::disallowed_methods, reason = "every connection is opened here")]
+fn raw(path: &Path) -> rusqlite::Result<Connection> {
+    Connection::open_with_flags(path, FLAGS)
+}
+
+/// The time-out comes first: the change to WAL mode may have to wait for a lock.
+fn configure(connection: &Connection, role: Role, lock_wait: Duration) -> rusqlite::Result<()> {
+    connection.busy_timeout(lock_wait)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Otherwise SQLite prepares a statement again for every value of `LIMIT ?`.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    // SQLite ignores a failed sync of the checkpoints that it makes by itself. The server makes
+    // them (wal.rs); a command leaves the WAL as it is.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -role.cache_kibibytes())?;
+    if role == Role::Writer {
+        // The journals of savepoints: a mutation changes a page of each index.
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
+    }
+    add_contains(connection)
+}
+
+/// `contains(text, word)`: SQLite's own `instr` takes length × length on hostile text.
+fn add_contains(connection: &Connection) -> rusqlite::Result<()> {
+    connection.create_scalar_function("contains", 2, FunctionFlags::SQLITE_UTF8, |arguments| {
+        let [text, word] = [0, 1].map(|at| arguments.get_raw(at).as_bytes());
+        Ok(memmem::find(text?, word?).is_some())
+    })
+}
+
+/// Opens a database without WAL mode and without a check of its schema: for copies.
+pub(crate) fn open_plain(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = raw(path)?;
+    connection.busy_timeout(LOCK_WAIT)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
+    add_contains(&connection)?;
+    Ok(connection)
+}
+
+/// Reads the schema version from the file alone, without its WAL and without a lock.
+///
+/// SQLite reads the file here. If the program opened and closed it, the process would lose its
+/// POSIX locks on it.
+#[expect(clippy::disallowed_methods, reason = "every connection is opened here")]
+pub(super) fn version_in_file(path: &Path) -> rusqlite::Result<u32> {
+    let name = path.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(path.to_owned()))?;
+    let escaped = name.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    version(&Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
+}
+
+/// The schema version of a database, 0 of an empty one.
+pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// A busy handler that waits for about `MILLISECONDS`. SQLite's own wait between two tries grows to
+/// 100 ms, in which a busy server always comes first.
+pub(crate) fn wait_for<const MILLISECONDS: i32>(tries: i32) -> bool {
+    thread::sleep(Duration::from_millis(1));
+    tries < MILLISECONDS
 }
 
 #[cfg(test)]

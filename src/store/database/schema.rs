@@ -12,8 +12,7 @@ use std::process;
 
 use rusqlite::{Connection, TransactionBehavior, ffi};
 
-use super::connection::{open_plain, version, version_in_file};
-use super::{Database, Role, companion, replica, wal};
+use super::{Database, Role, companion, open_plain, replica, version, version_in_file, wal};
 use crate::files;
 use crate::store::error::OpenError;
 
