@@ -1,5 +1,5 @@
 """A Python client, generated from the document that the server serves, through the whole life of a customer, an employee
-and a piece of hardware, with typed errors; then the key, versions, a batch and the journal.
+and a piece of hardware, with typed errors; then the key, versions, a batch, the journal, and a retry after 429.
 
     python python_client.py BINARY
 """
@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from pathlib import Path
 
@@ -31,11 +32,10 @@ def generate(url, directory):
 
 
 def life(server):
-    from generated_tenantdesk import AuthenticatedClient, Client, models
+    from generated_tenantdesk import AuthenticatedClient, models
     from generated_tenantdesk.api.customers import create_customer, delete_customer, get_customers, update_customer
     from generated_tenantdesk.api.employees import create_employee, delete_employee, get_employees
     from generated_tenantdesk.api.hardware import create_hardware, delete_hardware, get_hardware, update_hardware
-    from generated_tenantdesk.api.service import get_health, get_readiness
 
     client = AuthenticatedClient(base_url=f"{server.url}/v1", token=server.key)
     stranger = AuthenticatedClient(base_url=server.url, token="tdk_" + "x" * 43)
@@ -79,7 +79,7 @@ def life(server):
 
     # Typed errors.
     wrong = create_customer.sync(client=client, body=models.CustomerCreate(name="x"))
-    assert isinstance(wrong, models.Error), wrong
+    assert isinstance(wrong, models.Failure), wrong
     assert wrong.error.code == models.ErrorCode.VALIDATION_FAILED and wrong.error.status == 422
     assert wrong.errors["name"].code == models.FieldErrorCode.TOO_SHORT and wrong.fields == ["name"]
     orphan = create_employee.sync(client=client, body=models.EmployeeCreate(customer_id=999, email="a@b.example"))
@@ -87,9 +87,9 @@ def life(server):
     reused = create_customer.sync(client=client, body=models.CustomerCreate(name="Another"), idempotency_key=key)
     assert reused.error.code == models.ErrorCode.IDEMPOTENCY_KEY_REUSED, reused
     kept = delete_customer.sync(client=client, id=customer.id)
-    assert isinstance(kept, models.Error) and kept.error.code == models.ErrorCode.HAS_DEPENDENTS and kept.details, kept
+    assert isinstance(kept, models.Failure) and kept.error.code == models.ErrorCode.HAS_DEPENDENTS and kept.details, kept
     refused = get_customers.sync(client=stranger)
-    assert isinstance(refused, models.Error), refused
+    assert isinstance(refused, models.Failure), refused
     assert refused.error.code == models.ErrorCode.INVALID_API_KEY
 
     # The end, in the order that references require.
@@ -98,11 +98,7 @@ def life(server):
     for delete, record in ((delete_hardware, device), (delete_employee, employee), (delete_customer, customer)):
         assert delete.sync_detailed(client=client, id=record.id).status_code == 204
     gone = get_customers.sync(client=client, id=customer.id)
-    assert isinstance(gone, models.Error) and gone.error.code == models.ErrorCode.NOT_FOUND, gone
-
-    # The service's own paths stand at the root alone, and need no key.
-    root = Client(base_url=server.url)
-    assert get_health.sync(client=root).status == get_readiness.sync(client=root).status == "ok"
+    assert isinstance(gone, models.Failure) and gone.error.code == models.ErrorCode.NOT_FOUND, gone
 
 
 def key_of(server):
@@ -114,7 +110,7 @@ def key_of(server):
     assert server.key.startswith(me.key.prefix) and me.key.name == "clients" and me.key.expires_at is None, me.key
     assert me.rate_limit > 0 and set(me.key.scopes) == set(models.WhoamiKeyScopesItem), me
     refused = get_whoami.sync(client=AuthenticatedClient(base_url=server.url, token="tdk_" + "x" * 43))
-    assert isinstance(refused, models.Error) and refused.error.code == models.ErrorCode.INVALID_API_KEY, refused
+    assert isinstance(refused, models.Failure) and refused.error.code == models.ErrorCode.INVALID_API_KEY, refused
 
 
 def versions(server):
@@ -212,8 +208,39 @@ def batch_and_journal(server):
     assert made_up.error.code == models.ErrorCode.BAD_REQUEST, made_up
 
 
+def own_numbers_and_fields(server):
+    from generated_tenantdesk import AuthenticatedClient, models
+    from generated_tenantdesk.api.hardware import create_hardware, get_hardware
+
+    client = AuthenticatedClient(base_url=server.url, token=server.key)
+    custom = models.HardwareCreateCustomType0.from_dict({"room": "2.14"})
+    body = models.HardwareCreate(name="Printer", serial_number="PR-1", custom=custom)
+    sent = [
+        create_hardware.sync_detailed(client=client, body=body, update_by=models.CreateHardwareUpdateBy.SERIAL_NUMBER)
+        for _ in range(2)
+    ]
+    assert [answer.status_code for answer in sent] == [201, 200] and sent[0].parsed == sent[1].parsed, sent
+    found = get_hardware.sync(client=client, custom=models.GetHardwareCustom.from_dict({"custom.room": "2.14"}))
+    assert found.data == [sent[1].parsed], found
+
+
+def limited(server):
+    from generated_tenantdesk import AuthenticatedClient, models
+    from generated_tenantdesk.api.customers import create_customer
+
+    client = AuthenticatedClient(base_url=server.url, token=server.slow_key)
+    for number in range(4):
+        while True:
+            answer = create_customer.sync_detailed(client=client, body=models.CustomerCreate(name=f"Customer {number}"))
+            if answer.status_code != 429:
+                break
+            assert answer.parsed.error.code == models.ErrorCode.RATE_LIMITED, answer
+            time.sleep(int(answer.headers["Retry-After"]))
+        assert answer.status_code == 201, answer
+
+
 with tempfile.TemporaryDirectory() as directory, Server(sys.argv[1]) as server:
     generate(server.url, directory)
-    for part in (life, key_of, versions, batch_and_journal):
+    for part in (life, key_of, versions, batch_and_journal, own_numbers_and_fields, limited):
         part(server)
 print("python client: ok")

@@ -28,7 +28,7 @@ pub(crate) fn components() -> Value {
                 `/api_keys.php` creates keys, and shows each once.",
         } },
         "schemas": schemas,
-        "examples": ErrorCode::all().map(error_example).collect::<Map<_, _>>(),
+        "examples": operations::errors().map(error_example).collect::<Map<_, _>>(),
         "parameters": operations::components(),
         "headers": headers(),
         "responses": { "Failure": paths::common_failure() },

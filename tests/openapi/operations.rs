@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 use tenantdesk::api::changes;
-use tenantdesk::api::filter::{Filter, filters};
+use tenantdesk::api::filter::{Filter, MAX_CUSTOM_FILTERS, filters};
 use tenantdesk::api::list::{self, MAX_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH};
 use tenantdesk::api::routes::{Action, Operation};
 use tenantdesk::http::ErrorCode::{self, *};
+use tenantdesk::model::custom::NAME_PATTERN;
 use tenantdesk::model::{ALL, Inclusion, Resource, Scope};
 
 use super::records::{FILLED, of_filter};
@@ -115,7 +116,9 @@ pub(crate) fn special_errors(action: Action) -> Vec<ErrorCode> {
             errors
         }
         Action::Changes => vec![BadRequest, ChangesGone],
-        Action::Whoami => Vec::new(),
+        Action::Whoami => {
+            vec![MissingAuthorization, MalformedApiKey, InvalidApiKey, RevokedApiKey, ExpiredApiKey]
+        }
         Action::Batch => [
             &write[..],
             &[MissingId, NoUpdatableFields, NotFound],
@@ -133,12 +136,14 @@ pub(crate) fn common_errors() -> Vec<ErrorCode> {
         let actions = [Action::Changes, Action::Batch];
         actions.into_iter().any(|action| special_errors(action).contains(code))
     };
-    // No operation has the first two, and only the pages without a key have the third one.
-    let others = [EndpointNotFound, MethodNotAllowed, NotReady];
-    let mut common: Vec<_> = ErrorCode::all().filter(|code| !special(code)).collect();
-    common.retain(|code| !others.contains(code));
+    let mut common: Vec<_> = errors().filter(|code| !special(code)).collect();
     common.insert(0, BadRequest);
     common
+}
+
+/// Every error of an operation. A path or a method that does not exist is none.
+pub(crate) fn errors() -> impl Iterator<Item = ErrorCode> {
+    ErrorCode::all().filter(|code| !matches!(code, EndpointNotFound | MethodNotAllowed | NotReady))
 }
 
 /// References to shared parameters, and the operation's own parameters.
@@ -189,9 +194,10 @@ fn header(name: &str, about: &str, schema: Value) -> Value {
 pub(crate) fn components() -> Value {
     let id = json!({ "name": "id", "in": "query", "required": true, "description": "The record.",
         "schema": positive(), "example": 1 });
-    let custom = json!({ "type": "object", "propertyNames": { "pattern": "^custom\\." },
+    let name = format!("^custom\\.{}", NAME_PATTERN.trim_start_matches('^'));
+    let custom = json!({ "type": "object", "propertyNames": { "pattern": name },
         "additionalProperties": { "type": "string", "pattern": FILLED },
-        "maxProperties": 3 });
+        "maxProperties": MAX_CUSTOM_FILTERS });
     let uuid = json!({ "type": "string", "pattern": UUID_PATTERN });
     let tags = json!({ "type": "string", "pattern": ENTITY_TAGS });
     let text = json!({ "type": "string" });

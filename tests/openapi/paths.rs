@@ -53,7 +53,11 @@ fn of_operation(operation: &Operation) -> Value {
         by_status.entry(error.describe().status).or_default().push(error);
     }
     for (status, codes) in by_status {
-        let headers: &[&str] = if status == 412 { &["ETag"] } else { &[] };
+        let headers: &[&str] = match status {
+            401 => &["WWW-Authenticate"],
+            412 => &["ETag"],
+            _ => &[],
+        };
         responses[status.to_string()] = with_headers(failure(&codes), headers);
     }
     responses["default"] = reference("responses", "Failure");

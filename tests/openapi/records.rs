@@ -168,10 +168,10 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
             schema
         }
         Kind::Email => json!({ "type": "string", "format": "idn-email", "maxLength": MAX_EMAIL }),
-        Kind::Integer => {
-            json!({ "type": "integer", "format": "int64", "minimum": i64::MIN,
-                "maximum": i64::MAX })
+        Kind::Integer if field.references.is_some() => {
+            json!({ "type": "integer", "format": "int64", "minimum": 1 })
         }
+        Kind::Integer => json!({ "type": "integer", "format": "int64" }),
         Kind::Boolean => json!({ "type": "boolean" }),
         Kind::Date => json!({ "type": "string", "format": "date" }),
         Kind::Timestamp => json!({ "type": "string", "format": "date-time" }),
@@ -189,9 +189,10 @@ pub(crate) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
     let field = filter.field;
     let value = match field.kind {
         // `null` is a text too, so no second alternative is needed.
-        Kind::Text { .. } | Kind::Email => {
-            return json!({ "type": "string", "pattern": FILLED });
-        }
+        Kind::Text { .. } => return json!({ "type": "string", "pattern": FILLED }),
+        Kind::Email => return json!({ "type": "string", "pattern": r"^[^ ]*\S[^ ]*$" }),
+        // A reference that leads nowhere finds nothing.
+        Kind::Integer => json!({ "type": "integer", "format": "int64" }),
         Kind::Boolean => {
             let words = json!({ "type": "string", "enum": ["1", "0", "null"] });
             return json!({ "anyOf": [{ "type": "boolean" }, words] });

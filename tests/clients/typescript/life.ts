@@ -4,19 +4,17 @@
 
 import createClient from "openapi-fetch";
 import type { components, paths } from "./generated/schema.js";
+import { check, untilAdmitted, key, slowKey, url } from "./support.js";
 
 type Customer = components["schemas"]["Customer"];
 type Hardware = components["schemas"]["Hardware"];
 
-declare const process: { env: Record<string, string | undefined> };
-const { TENANTDESK_URL: url = "", TENANTDESK_KEY: key = "" } = process.env;
-
-const api = createClient<paths>({ baseUrl: `${url}/v1`, headers: { Authorization: `Bearer ${key}` } });
+const api = createClient<paths>({
+  baseUrl: `${url}/v1`,
+  headers: { Authorization: `Bearer ${key}` },
+  querySerializer: { object: { style: "form", explode: true } },
+});
 const stranger = createClient<paths>({ baseUrl: url, headers: { Authorization: `Bearer tdk_${"x".repeat(43)}` } });
-
-function check(holds: unknown, what: string): asserts holds {
-  if (!holds) throw new Error(what);
-}
 
 function isPage<Page extends { data: unknown }>(answer: { id: number } | Page): answer is Page {
   return "data" in answer;
@@ -135,6 +133,14 @@ check(entry?.resource === "customers" && entry.fields.join() === "city" && entry
 check(entry.by.kind === "key" && entry.by.name === "clients" && `"${entry.seq}"` === town?.etag, "its author and its version");
 check(entry.record && "city" in entry.record && entry.record.city === "Bremen", "the record as it is");
 
-const health = await api.GET("/healthz", { baseUrl: url });
-check(health.data?.status === "ok", "health");
-console.log("typescript client: ok");
+const printer = { name: "Printer", serial_number: "PR-1", custom: { room: "2.14" } };
+const byNumber = { params: { query: { update_by: "serial_number" as const } }, body: printer };
+const sent = [await api.POST("/hardware.php", byNumber), await api.POST("/hardware.php", byNumber)];
+check(sent.map(({ response }) => response.status).join() === "201,200", "created, then found");
+const inRoom = await api.GET("/hardware.php", { params: { query: { custom: { "custom.room": "2.14" } } } });
+check(inRoom.data && isPage(inRoom.data) && inRoom.data.data.length === 1, "a filter by a custom field");
+
+const slow = createClient<paths>({ baseUrl: url, headers: { Authorization: `Bearer ${slowKey}` } });
+const afterLimit = await untilAdmitted(() => slow.GET("/whoami.php"), 4);
+check(afterLimit.data?.tenant === "acme", "a retry after 429");
+console.log("openapi-fetch: ok");
