@@ -150,19 +150,29 @@ impl OpenConnections {
 
     /// Closes the connections for which `condition` is true.
     fn close_if(&self, condition: impl Fn(&ConnectionState) -> bool) {
-        let by_address = self.0.lock();
-        let states = by_address.values().flatten();
-        states.filter(|state| condition(state)).for_each(|state| state.abort());
+        for state in self.0.lock().values().flatten() {
+            if condition(state) {
+                state.abort();
+            }
+        }
     }
 
     /// Closes the connection of `peer` that has been idle for the longest time. Returns whether
     /// there is one.
     fn close_longest_idle(&self, peer: IpAddr) -> bool {
         let by_address = self.0.lock();
-        let own = by_address.get(&address_of(peer)).into_iter().flatten();
-        let idle = own.filter_map(|state| state.idle_since().map(|since| (since, state)));
-        let longest = idle.min_by_key(|(since, _)| *since).map(|(_, state)| state);
-        longest.inspect(|state| state.abort()).is_some()
+        let Some(own) = by_address.get(&address_of(peer)) else { return false };
+        let mut longest = None;
+        for state in own {
+            if let Some(since) = state.idle_since()
+                && longest.is_none_or(|(earliest, _)| since < earliest)
+            {
+                longest = Some((since, state));
+            }
+        }
+        let Some((_, state)) = longest else { return false };
+        state.abort();
+        true
     }
 }
 

@@ -233,49 +233,33 @@ fn request_id(headers: &HeaderMap) -> Uuid {
 ///
 /// `malformed_request` with its status (contract section 6).
 fn check_head(head: &Parts) -> Result<(), ApiError> {
-    let rules = [
-        (
-            head.method != Method::CONNECT,
-            StatusCode::NOT_IMPLEMENTED,
-            "The method CONNECT is not implemented. Use a method that the endpoint has.",
-        ),
-        (
-            head.method.as_str().len() <= MAX_METHOD,
-            StatusCode::NOT_IMPLEMENTED,
-            "The method is longer than 32 bytes. Use a method that the endpoint has.",
-        ),
-        (
-            is_path_or_http_address(head),
-            StatusCode::BAD_REQUEST,
-            "The request target is neither a path nor an absolute http address. \
-             Send a path that begins with a slash.",
-        ),
-        (
-            is_short(&head.uri),
-            StatusCode::URI_TOO_LONG,
-            "The request target is longer than 8 KiB. Send a shorter path and query.",
-        ),
-        (
-            is_chunked_at_most(&head.headers),
-            StatusCode::NOT_IMPLEMENTED,
-            "The only transfer encoding is \"chunked\", once.",
-        ),
-        (
-            has_one_host(head),
-            StatusCode::BAD_REQUEST,
-            "The header \"Host\" is missing, malformed, or there more than once. \
-             Send it once, with the name of this host and an optional port.",
-        ),
-        (
-            expects_continue_at_most(head),
-            StatusCode::EXPECTATION_FAILED,
-            "The only expectation that can be met is \"100-continue\".",
-        ),
-    ];
-    match rules.into_iter().find(|(is_met, ..)| !is_met) {
-        Some((_, status, message)) => Err(ApiError::malformed_request(status, message)),
-        None => Ok(()),
-    }
+    let (status, message) = if head.method == Method::CONNECT {
+        let message = "The method CONNECT is not implemented. Use a method that the endpoint has.";
+        (StatusCode::NOT_IMPLEMENTED, message)
+    } else if head.method.as_str().len() > MAX_METHOD {
+        let message = "The method is longer than 32 bytes. Use a method that the endpoint has.";
+        (StatusCode::NOT_IMPLEMENTED, message)
+    } else if !is_path_or_http_address(head) {
+        let message = "The request target is neither a path nor an absolute http address. \
+                       Send a path that begins with a slash.";
+        (StatusCode::BAD_REQUEST, message)
+    } else if !is_short(&head.uri) {
+        let message = "The request target is longer than 8 KiB. Send a shorter path and query.";
+        (StatusCode::URI_TOO_LONG, message)
+    } else if !is_chunked_at_most(&head.headers) {
+        let message = "The only transfer encoding is \"chunked\", once.";
+        (StatusCode::NOT_IMPLEMENTED, message)
+    } else if !has_one_host(head) {
+        let message = "The header \"Host\" is missing, malformed, or there more than once. \
+                       Send it once, with the name of this host and an optional port.";
+        (StatusCode::BAD_REQUEST, message)
+    } else if !expects_continue_at_most(head) {
+        let message = "The only expectation that can be met is \"100-continue\".";
+        (StatusCode::EXPECTATION_FAILED, message)
+    } else {
+        return Ok(());
+    };
+    Err(ApiError::malformed_request(status, message))
 }
 
 /// Takes the host of an absolute target for `Host` (RFC 9112 section 3.2.2). Replaces bytes beyond
@@ -285,11 +269,12 @@ fn normalize_headers(headers: &mut HeaderMap, uri: &Uri) {
         headers.insert(HOST, host);
     }
     for value in headers.values_mut().filter(|value| !value.as_bytes().is_ascii()) {
-        let ascii: Vec<u8> = value
-            .as_bytes()
-            .iter()
-            .map(|byte| if byte.is_ascii() { *byte } else { b'?' })
-            .collect();
+        let mut ascii = value.as_bytes().to_vec();
+        for byte in &mut ascii {
+            if !byte.is_ascii() {
+                *byte = b'?';
+            }
+        }
         if let Ok(ascii) = HeaderValue::from_bytes(&ascii) {
             *value = ascii;
         }
