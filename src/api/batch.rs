@@ -2,7 +2,7 @@
 //!
 //! An operation may refer to the record of an earlier operation, whose id is not known before it
 //! has run. Example: operation 0 creates a customer, and operation 1 creates an employee with
-//! `"customer_id": {"result": 0}`. [`Batch::check`] runs without the database. It notes the
+//! `"customer_id": {"result": 0}`. [`check`] runs without the database. It notes the
 //! reference in the change and puts the id 1 in its place, because the checks of the fields accept
 //! only an id. Before operation 1 runs, the store replaces the 1 with the customer's id.
 //!
@@ -11,10 +11,10 @@
 //! customer that does not exist. So `check` keeps the error. If operation 0 succeeds, it is rolled
 //! back, and the error is the answer.
 
-use super::authentication;
-use super::change::{self, Endpoint};
+use super::authentication::insufficient_scope;
+use super::change::{self, CheckedWrite};
 use super::headers::{self, Handling};
-use super::idempotency::{self, IdempotencyKey};
+use super::idempotency;
 use super::operations::json_object;
 use super::query::Query;
 use super::routes;
@@ -31,74 +31,58 @@ pub const MAX_OPERATIONS: usize = 100;
 /// The member of `{"result": 0}`, which stands for the id of operation 0's record.
 const RESULT: &str = "result";
 
-/// A batch after the checks that need no database.
-#[derive(Debug)]
-pub struct Batch {
-    /// The changes before the first invalid operation.
-    pub changes: Vec<Change>,
-    pub endpoints: Vec<Endpoint>,
-    /// The error of the first invalid operation.
-    pub invalid: Option<ApiError>,
-    /// `None` without the header. Also `None` if an operation is invalid: such a batch cannot
-    /// succeed, and only a success is stored for a replay.
-    pub idempotency_key: Option<IdempotencyKey>,
-}
-
 /// One element of the array `operations`.
 #[derive(Debug)]
 struct BatchEntry {
     method: Method,
-    endpoint: Endpoint,
+    resource: &'static Resource,
+    path: String,
     /// The checked change. An error is kept until the operations before have succeeded.
     change: Result<Change, ApiError>,
 }
 
-impl Batch {
-    /// Makes the checks that need no database, in the order of contract section 15. `scopes` are
-    /// the scopes of the request's key. An invalid operation 0 is an error at once, because no
-    /// operation runs before it.
-    pub fn check(request: &Request, scopes: Scopes) -> Result<Batch, ApiError> {
-        let key = idempotency::parse_key(request)?;
-        let (body, object) = json_object(request)?;
-        Query::parse(request.query.as_deref())?.only(&[])?;
-        let entries = parse(object, Handling::of(request))?;
-        for (number, entry) in entries.iter().enumerate() {
-            let needed = Scope { resource: entry.endpoint.resource, access: Access::Write };
-            if !scopes.contains(needed) {
-                return Err(with_operation(
-                    number,
-                    authentication::insufficient_scope(needed.into()),
-                ));
-            }
+/// Makes the checks that need no database, in the order of contract section 15. `scopes` are
+/// the scopes of the request's key. An invalid operation 0 is an error at once, because no
+/// operation runs before it.
+pub fn check(request: &Request, scopes: Scopes) -> Result<CheckedWrite, ApiError> {
+    let key = idempotency::parse_key(request)?;
+    let (body, object) = json_object(request)?;
+    Query::parse(request.query.as_deref())?.only(&[])?;
+    let entries = parse(object, Handling::of(request))?;
+    for (number, entry) in entries.iter().enumerate() {
+        let needed = Scope { resource: entry.resource, access: Access::Write };
+        if !scopes.contains(needed) {
+            return Err(with_operation(number, insufficient_scope(needed.into())));
         }
-        let mut changes = Vec::with_capacity(entries.len());
-        let mut endpoints = Vec::with_capacity(entries.len());
-        let mut invalid = None;
-        for (number, entry) in entries.into_iter().enumerate() {
-            match entry.change {
-                Ok(change) => changes.push(change),
-                Err(error) if number == 0 => return Err(with_operation(0, error)),
-                Err(error) => {
-                    invalid = Some(with_operation(number, error));
-                    break;
-                }
-            }
-            endpoints.push(entry.endpoint);
-        }
-        let key = key.filter(|_| invalid.is_none());
-        let idempotency_key = key.map(|key| IdempotencyKey::new(key, request, "", body));
-        Ok(Batch { changes, endpoints, invalid, idempotency_key })
     }
+    let mut changes = Vec::with_capacity(entries.len());
+    let mut paths = Vec::with_capacity(entries.len());
+    let mut invalid = None;
+    for (number, entry) in entries.into_iter().enumerate() {
+        match entry.change {
+            Ok(change) => changes.push(change),
+            Err(error) if number == 0 => return Err(with_operation(0, error)),
+            Err(error) => {
+                invalid = Some(with_operation(number, error));
+                break;
+            }
+        }
+        paths.push(entry.path);
+    }
+    // A batch that cannot succeed has nothing to replay: only a success is stored.
+    let key = key.filter(|_| invalid.is_none());
+    let idempotency_key = key.map(|key| idempotency::key_of(key, request, "", body));
+    Ok(CheckedWrite { changes, paths, is_batch: true, invalid, idempotency_key })
 }
 
 /// The response to a batch that made these changes.
-pub fn answer(endpoints: &[Endpoint], changes: &[Changed]) -> Answer {
+pub fn answer(changes: &[Changed], paths: &[String]) -> Answer {
     let mut body = JsonWriter::default();
     body.begin_object();
     body.name("results");
     body.begin_array();
-    for (endpoint, changed) in endpoints.iter().zip(changes) {
-        write_result(&mut body, &endpoint.answer(changed));
+    for (changed, path) in changes.iter().zip(paths) {
+        write_result(&mut body, &change::answer(changed, path));
     }
     body.end_array();
     body.end_object();
@@ -156,11 +140,10 @@ fn check_members(object: &JsonObject, known: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The endpoint with this path, if it has records.
-fn endpoint_at(path: &str) -> Option<Endpoint> {
+/// The resource whose records are at this path.
+fn resource_at(path: &str) -> Option<&'static Resource> {
     let (bare, _) = routes::find(path)?;
-    let resource = ALL.into_iter().find(|resource| resource.path == bare)?;
-    Some(Endpoint { resource, path: path.to_owned() })
+    ALL.into_iter().find(|resource| resource.path == bare)
 }
 
 impl BatchEntry {
@@ -185,26 +168,25 @@ impl BatchEntry {
             _ => return Err("The member \"method\" must be POST, PUT or DELETE.".to_owned()),
         };
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-        let Some(endpoint) = endpoint_at(path) else {
+        let Some(resource) = resource_at(path) else {
             let paths = ALL.map(|resource| resource.path).join(", ");
             let path = shorten(path);
             return Err(format!("The member \"path\" was {path:?}; send one of {paths}."));
         };
+        let path = path.to_owned();
         let mut body = match object.remove("body") {
             _ if method == Method::DELETE => JsonObject::new(),
             Some(Json::Object(body)) => body,
-            _ => return Ok(BatchEntry { method, endpoint, change: Err(body_not_object()) }),
+            _ => return Ok(BatchEntry { method, resource, path, change: Err(body_not_object()) }),
         };
-        let results = take_results(endpoint.resource, &mut body, earlier)?;
+        let results = take_results(resource, &mut body, earlier)?;
         let precondition =
             if_match.map_or(Precondition::None, |sent| headers::parse_if_match(&sent));
-        let change = headers::check_members(handling, endpoint.resource, &body)
+        let change = headers::check_members(handling, resource, &body)
             .and_then(|_| Query::parse(Some(query)))
-            .and_then(|query| {
-                change::check(&method, endpoint.resource, &query, &body, precondition)
-            })
+            .and_then(|query| change::check(&method, resource, &query, &body, precondition))
             .map(|change| Change { results, ..change });
-        Ok(BatchEntry { method, endpoint, change })
+        Ok(BatchEntry { method, resource, path, change })
     }
 }
 
@@ -240,8 +222,8 @@ fn take_results(
         let number = sent.as_number().and_then(|number| number.as_str().parse::<usize>().ok());
         let entry = number.and_then(|number| earlier.get(number));
         match (number, entry) {
-            (Some(number), Some(BatchEntry { method: Method::POST, endpoint, .. }))
-                if endpoint.resource == target =>
+            (Some(number), Some(BatchEntry { method: Method::POST, resource: created, .. }))
+                if *created == target =>
             {
                 results.push((field, number));
             }

@@ -3,8 +3,8 @@
 
 use super::query::{Query, invalid_parameter};
 use crate::http::{ApiError, ErrorCode, Method};
-use crate::model::{Field, JsonObject, Resource, Rules, Value};
-use crate::store::{Answer, Change, ChangeKind, Changed, Precondition, Rejection};
+use crate::model::{Field, JsonObject, RecordId, Resource, Rules, Value};
+use crate::store::{Answer, Change, ChangeKind, Changed, IdempotencyKey, Precondition, Rejection};
 
 /// The query parameter of POST.
 const UPDATE_BY: &str = "update_by";
@@ -18,27 +18,26 @@ pub fn check(
     body: &JsonObject,
     precondition: Precondition,
 ) -> Result<Change, ApiError> {
-    let (kind, rules) = if *method == Method::POST {
+    let kind = if *method == Method::POST {
         query.only(&[UPDATE_BY])?;
         match parse_update_by(resource, query)? {
-            Some(key) => (ChangeKind::UpdateBy(key), Rules::StoredOrNew(key)),
-            None => (ChangeKind::Create, Rules::New),
+            Some(key) => ChangeKind::UpdateBy(key),
+            None => ChangeKind::Create,
         }
     } else {
         query.only(&["id"])?;
         let id = query.id()?.ok_or(ErrorCode::MissingId)?;
-        if *method == Method::DELETE {
-            let change = Change::new(resource, ChangeKind::Delete(id), Vec::new());
-            return Ok(Change { precondition, ..change });
-        }
-        (ChangeKind::Update(id), Rules::Stored)
+        if *method == Method::DELETE { ChangeKind::Delete(id) } else { ChangeKind::Update(id) }
     };
-    let change = Change::new(resource, kind, check_values(resource, body, rules)?);
-    match kind {
-        // No record is there yet, so `If-Match` is ignored.
-        ChangeKind::Create => Ok(change),
-        _ => Ok(Change { precondition, ..change }),
-    }
+    let values = match kind {
+        ChangeKind::Create => check_values(resource, body, Rules::New)?,
+        ChangeKind::UpdateBy(key) => check_values(resource, body, Rules::StoredOrNew(key))?,
+        ChangeKind::Update(_) => check_values(resource, body, Rules::Stored)?,
+        ChangeKind::Delete(_) => Vec::new(),
+    };
+    // A new record has no version yet.
+    let precondition = if kind == ChangeKind::Create { Precondition::None } else { precondition };
+    Ok(Change { precondition, ..Change::new(resource, kind, values) })
 }
 
 /// Reads the query parameter `update_by` of a POST.
@@ -79,29 +78,29 @@ fn check_values(
     Ok(values)
 }
 
-/// The path of a resource as the client sent it.
+/// A request that passed the checks that need no database.
 #[derive(Debug)]
-pub struct Endpoint {
-    pub resource: &'static Resource,
-    /// It may begin with `/v1`.
-    pub path: String,
+pub struct CheckedWrite {
+    /// One change, or those of a batch before its first invalid operation.
+    pub changes: Vec<Change>,
+    /// The path of each change as the client sent it. It may begin with `/v1`.
+    pub paths: Vec<String>,
+    pub is_batch: bool,
+    /// The error of the first invalid operation.
+    pub invalid: Option<ApiError>,
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
-impl Endpoint {
-    /// The response to a request that made this one change.
-    pub fn answer(&self, changed: &Changed) -> Answer {
-        let Endpoint { resource, path } = self;
-        let (status, location, record) = match changed {
-            Changed::Created(record) => {
-                let location = format!("{path}?id={}", record.id.0);
-                (201, Some(location), record)
-            }
-            Changed::Updated(record) => (200, None, record),
-            Changed::Deleted(_) => {
-                return Answer { status: 204, location: None, etag: None, body: Vec::new() };
-            }
-        };
-        let (etag, body) = (Some(record.version.etag()), record.response(resource));
-        Answer { status, location, etag, body }
+/// The response to one change at this path.
+pub fn answer(changed: &Changed, path: &str) -> Answer {
+    let Changed { resource, id: RecordId(id), record, is_new } = changed;
+    let Some(record) = record else {
+        return Answer { status: 204, location: None, etag: None, body: Vec::new() };
+    };
+    Answer {
+        status: if *is_new { 201 } else { 200 },
+        location: is_new.then(|| format!("{path}?id={id}")),
+        etag: Some(record.version.etag()),
+        body: record.response(resource),
     }
 }

@@ -1,17 +1,16 @@
 //! The operations on records (contract section 3).
 
-use super::change;
+use super::change::{self, CheckedWrite};
 use super::headers::{self, Handling, is_unchanged};
-use super::idempotency::{self, IdempotencyKey};
+use super::idempotency;
 use super::list::{self, MAX_CURSOR};
 use super::query::Query;
-use crate::http::error;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, Response};
 use crate::json_writer::JsonWriter;
 use crate::model::json_object::parse_object;
 use crate::model::validation::shorten;
 use crate::model::{Inclusion, JsonObject, ListQuery, RecordId, Resource, Scopes};
-use crate::store::{Change, Reading, Tenant};
+use crate::store::{Reading, Rejection, Tenant};
 
 /// GET and HEAD: one record, or a page of records. The caller's `scopes` limit `include`.
 pub(super) fn read(
@@ -40,7 +39,7 @@ fn record(
 ) -> Result<Response, ApiError> {
     let read = |reading: &Reading<'_>| reading.json(resource, id, include);
     let found = tenant.read(super::deadline(request), read)?;
-    let (json, version) = found.ok_or_else(|| error::not_found(resource, id))?;
+    let (json, version) = found.ok_or(Rejection::NotFound(resource, id))?;
     if !include.is_empty() {
         // The version says nothing about the included records, so there is no `ETag`.
         return Ok(Response::json_bytes(200, json));
@@ -91,7 +90,7 @@ pub(super) fn check(
     request: &Request,
     resource: &'static Resource,
     reply: &mut Responder,
-) -> Result<(Change, Option<IdempotencyKey>), ApiError> {
+) -> Result<CheckedWrite, ApiError> {
     let key = idempotency::parse_key(request)?;
     let (body, object) = match request.method {
         Method::DELETE => (&[][..], JsonObject::new()),
@@ -103,7 +102,13 @@ pub(super) fn check(
     let change = change::check(&request.method, resource, &query, &object, precondition)?;
     // A query has only one of them.
     let target = query.get("id").or_else(|| query.get("update_by")).unwrap_or_default();
-    Ok((change, key.map(|key| IdempotencyKey::new(key, request, target, body))))
+    Ok(CheckedWrite {
+        changes: vec![change],
+        paths: vec![request.path.clone()],
+        is_batch: false,
+        invalid: None,
+        idempotency_key: key.map(|key| idempotency::key_of(key, request, target, body)),
+    })
 }
 
 /// Returns the body, and the object that it is.

@@ -11,21 +11,21 @@
 //! here may let a worker wait for a commit: 16 busy tenants on a slow disk would then occupy all
 //! workers.
 
+use std::mem;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::authentication;
-use super::batch::{self, Batch};
-use super::change::Endpoint;
+use super::batch;
+use super::change::{self, CheckedWrite};
 use super::headers::Handling;
-use super::idempotency::{self, IdempotencyKey};
 use super::operations;
 use super::routes::{Action, Operation};
-use super::{Api, changes, whoami};
-use crate::http::{ApiError, Request, Responder, Response};
+use super::{Api, changes, deadline, whoami};
+use crate::http::{ApiError, ErrorCode, Request, Responder, Response};
 use crate::store::registry::Principal;
 use crate::store::{
-    Actor, Answer, Change, ChangeContext, ChangeError, Changed, KeyLabel, MutationError,
-    MutationSize, Rejection, Tenant, Writing,
+    Actor, Answer, ChangeContext, Changed, Client, KeyLabel, Mutation, Outcome, Tenant,
 };
 
 /// A request whose key is good.
@@ -49,55 +49,29 @@ impl Api {
     }
 
     /// Makes the other checks, and answers the request.
-    pub fn respond(&self, call: ApiCall, request: &Request, responder: Responder) {
-        let ApiCall { caller, operations } = call;
-        AuthenticatedRequest { api: self, caller, request, responder }.respond(operations);
-    }
-}
-
-/// A call with its request and the way back.
-struct AuthenticatedRequest<'a> {
-    api: &'a Api,
-    caller: Principal,
-    request: &'a Request,
-    responder: Responder,
-}
-
-/// The rest of the work for a request that passed its checks.
-enum NextStep {
-    Respond(Response),
-    /// The work runs in the tenant's writer. If a request with the same idempotency key has
-    /// succeeded, the client gets the stored response, and the work does not run.
-    Write(MutationSize, Option<IdempotencyKey>, Work),
-}
-
-/// Makes the changes of one request inside the writer's transaction. After an error, the writer
-/// rolls back these changes alone.
-type Work =
-    Box<dyn FnOnce(&Writing<'_>, &ChangeContext) -> Result<Answer, MutationError<ApiError>> + Send>;
-
-impl AuthenticatedRequest<'_> {
-    fn respond(mut self, operations: &'static [Operation]) {
-        match self.check(operations) {
-            Err(error) => self.responder.send(error.into()),
-            Ok((_, NextStep::Respond(response))) => self.responder.send(response),
-            Ok((tenant, NextStep::Write(size, idempotency_key, work))) => {
-                self.write(&tenant, size, idempotency_key, work);
+    pub fn respond(&self, call: ApiCall, request: &Request, mut responder: Responder) {
+        match self.check(&call, request, &mut responder) {
+            Err(error) => responder.send(error.into()),
+            Ok(NextStep::Respond(response)) => responder.send(response),
+            Ok(NextStep::Write(tenant, write)) => {
+                let key = KeyLabel::from(call.caller.key);
+                make_changes(&tenant, key, request, write, responder);
             }
         }
     }
 
     /// Makes the checks from 10 on in contract section 5, and answers a request that reads. Checks
     /// 4 to 9 are in [`authentication::authenticate`]. Checks that need a write transaction, from
-    /// 24 on, are in the [`Work`].
+    /// 24 on, are made by the writer.
     fn check(
-        &mut self,
-        operations: &'static [Operation],
-    ) -> Result<(Arc<Tenant>, NextStep), ApiError> {
-        let AuthenticatedRequest { api, caller, request, responder } = self;
+        &self,
+        ApiCall { caller, operations }: &ApiCall,
+        request: &Request,
+        responder: &mut Responder,
+    ) -> Result<NextStep, ApiError> {
         let (key, now) = (&caller.key, request.received_at);
         // Tenant database.
-        let tenant = api.tenants.open(key.tenant_id)?;
+        let tenant = self.tenants.open(key.tenant_id)?;
         // Scope. If the path does not have the method, no scope is needed: the check of the method
         // answers 405.
         let operation = Operation::find(operations, &request.method);
@@ -109,133 +83,97 @@ impl AuthenticatedRequest<'_> {
         }
         // Rate limit. From here on the request counts, and every response has the headers on the
         // key's end and limit.
-        api.registry.record_use(key.id, now);
+        self.registry.record_use(key.id, now);
         responder.add_headers(key.near_end(now).map(|end| ("X-Key-Expires", end.to_string())));
-        let rate_limit = api.limiter.check(key.id, key.rate_limit, now)?;
+        let rate_limit = self.limiter.check(key.id, key.rate_limit, now)?;
         responder.add_headers(rate_limit.headers());
         // Method.
         let operation = operation.ok_or_else(|| Operation::not_allowed(operations))?;
         // If the client asks for strict handling, every response from here on says so.
         responder.add_headers(Handling::of(request).header());
         // The operation's own checks.
-        let next_step = match operation.action {
-            Action::Read(resource) => {
-                NextStep::Respond(operations::read(&tenant, request, resource, key.scopes)?)
-            }
+        let response = match operation.action {
             Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
-                let (change, idempotency_key) = operations::check(request, resource, responder)?;
-                let size = MutationSize { operations: 1, frees_space: change.frees_space() };
-                let endpoint = Endpoint { resource, path: request.path.clone() };
-                let work: Work = Box::new(move |writing, context| {
-                    let changed =
-                        apply_all(writing, vec![change], context).map_err(|(_, error)| error)?;
-                    changed
-                        .first()
-                        .map(|changed| endpoint.answer(changed))
-                        .ok_or_else(|| ApiError::internal().into())
-                });
-                NextStep::Write(size, idempotency_key, work)
+                let write = operations::check(request, resource, responder)?;
+                return Ok(NextStep::Write(tenant, write));
             }
-            Action::Changes => {
-                let oldest = now.timestamp().before(api.tenants.keep_changes());
-                NextStep::Respond(changes::read(&tenant, request, key.scopes, oldest)?)
-            }
-            Action::Whoami => NextStep::Respond(whoami::whoami(request, caller, rate_limit)?),
             Action::Batch => {
-                let batch = Batch::check(request, key.scopes)?;
-                let Batch { changes, endpoints, invalid, idempotency_key } = batch;
-                let frees_space = changes.iter().all(Change::frees_space);
-                let size = MutationSize { operations: changes.len(), frees_space };
-                let work: Work = Box::new(move |writing, context| {
-                    let changed = apply_all(writing, changes, context).map_err(
-                        |(number, error)| match error {
-                            MutationError::Rejected(error) => {
-                                batch::with_operation(number, error).into()
-                            }
-                            failure @ MutationError::Database(_) => failure,
-                        },
-                    )?;
-                    match invalid {
-                        Some(error) => Err(error.into()),
-                        None => Ok(batch::answer(&endpoints, &changed)),
-                    }
-                });
-                NextStep::Write(size, idempotency_key, work)
+                return Ok(NextStep::Write(tenant, batch::check(request, key.scopes)?));
             }
+            Action::Read(resource) => operations::read(&tenant, request, resource, key.scopes)?,
+            Action::Changes => {
+                let oldest = now.timestamp().before(self.tenants.keep_changes());
+                changes::read(&tenant, request, key.scopes, oldest)?
+            }
+            Action::Whoami => whoami::whoami(request, caller, rate_limit)?,
         };
-        // Idempotency key.
-        if let NextStep::Write(_, Some(key), _) = &next_step
-            && let Some(response) = idempotency::replay(&tenant, request, key)?
-        {
-            return Ok((tenant, NextStep::Respond(response)));
+        Ok(NextStep::Respond(response))
+    }
+}
+
+/// The rest of the work for a request that passed its checks.
+enum NextStep {
+    Respond(Response),
+    /// Makes the changes in the tenant's writer, which sends the response.
+    Write(Arc<Tenant>, CheckedWrite),
+}
+
+/// Answers a repeat. Otherwise gives the changes to the tenant's writer.
+fn make_changes(
+    tenant: &Tenant,
+    key: KeyLabel,
+    request: &Request,
+    mut write: CheckedWrite,
+    responder: Responder,
+) {
+    let changes = mem::take(&mut write.changes);
+    let (is_trial, idempotency_key) = (write.invalid.is_some(), write.idempotency_key);
+    let client = Box::new(WaitingClient { write, responder });
+    let actor = Actor::Key { key, request_id: request.id };
+    let context = ChangeContext { at: request.received_at.timestamp(), actor };
+    // The writer looks, too. But a repeat gets its response even if the file takes no writes.
+    if let Some(key) = &idempotency_key {
+        match tenant.read(deadline(request), |reading| reading.replay(key, context.at)) {
+            Ok(None) => {}
+            Ok(Some(outcome)) => return client.send(outcome),
+            Err(error) => return client.send(Outcome::Failed(error)),
         }
-        Ok((tenant, next_step))
     }
-
-    /// Runs `work` in the tenant's writer, and responds after the commit.
-    fn write(
-        self,
-        tenant: &Tenant,
-        size: MutationSize,
-        idempotency_key: Option<IdempotencyKey>,
-        work: Work,
-    ) {
-        let AuthenticatedRequest { caller: Principal { key, .. }, request, responder, .. } = self;
-        let actor = Actor::Key { key: KeyLabel::from(key), request_id: request.id };
-        let context = ChangeContext { at: request.received_at.timestamp(), actor };
-        tenant.mutate(
-            size,
-            move |writing| {
-                let run = || work(writing, &context);
-                idempotency::run_once(writing, idempotency_key, &context, run)
-            },
-            // The outer error is the store's: nothing was committed. The inner error is the
-            // rejection of this request.
-            |outcome| {
-                let response = outcome.unwrap_or_else(|error| Err(error.into()));
-                responder.send(response.unwrap_or_else(Response::from));
-            },
-        );
-    }
+    let since = Instant::now();
+    tenant.mutate(Mutation { changes, is_trial, idempotency_key, context, since, client });
 }
 
-/// Makes changes. An error comes with the number of its change.
-fn apply_all(
-    writing: &Writing<'_>,
-    changes: Vec<Change>,
-    context: &ChangeContext,
-) -> Result<Vec<Changed>, (usize, MutationError<ApiError>)> {
-    let resources: Vec<_> = changes.iter().map(|change| change.resource).collect();
-    writing.apply_all(changes, context).map_err(|(number, error)| {
-        let error = match error {
-            ChangeError::Database(error) => error.into(),
-            ChangeError::Rejected(Rejection::PreconditionFailed {
-                id: Some(id),
-                has_only_weak_tags,
-                ..
-            }) => {
-                // Earlier operations of a batch may have changed the record. They are rolled back,
-                // and their versions are used again.
-                let present = writing.undo().and_then(|()| match resources.get(number) {
-                    Some(resource) => writing.version(resource, id),
-                    None => Ok(None),
-                });
-                match present {
-                    Ok(present) => MutationError::Rejected(
-                        Rejection::PreconditionFailed { id: Some(id), present, has_only_weak_tags }
-                            .into(),
-                    ),
-                    Err(error) => error.into(),
-                }
+/// The client of a request whose changes the writer makes.
+struct WaitingClient {
+    write: CheckedWrite,
+    responder: Responder,
+}
+
+impl Client for WaitingClient {
+    fn answer(&self, changed: &[Changed]) -> Answer {
+        let CheckedWrite { paths, is_batch, .. } = &self.write;
+        match (changed, paths.as_slice()) {
+            ([changed], [path]) if !is_batch => change::answer(changed, path),
+            _ => batch::answer(changed, paths),
+        }
+    }
+
+    fn send(self: Box<Self>, outcome: Outcome) {
+        let CheckedWrite { is_batch, invalid, .. } = self.write;
+        let result = match outcome {
+            Outcome::Changed(answer) => Ok(answer.into()),
+            Outcome::Replayed(answer) => {
+                Ok(Response::from(answer).header("Idempotent-Replayed", "true"))
             }
-            ChangeError::Rejected(rejection) => MutationError::Rejected(rejection.into()),
+            Outcome::KeyReused => Err(ErrorCode::IdempotencyKeyReused.into()),
+            Outcome::Rejected(number, rejection) if is_batch => {
+                Err(batch::with_operation(number, rejection.into()))
+            }
+            Outcome::Rejected(_, rejection) => Err(rejection.into()),
+            // The operations before the invalid one would have succeeded.
+            Outcome::Tried => Err(invalid.unwrap_or_else(ApiError::internal)),
+            Outcome::Failed(error) => Err(error.into()),
         };
-        (number, error)
-    })
-}
-
-impl From<ApiError> for MutationError<ApiError> {
-    fn from(error: ApiError) -> MutationError<ApiError> {
-        MutationError::Rejected(error)
+        self.responder.send(result.unwrap_or_else(Response::from));
     }
 }

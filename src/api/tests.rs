@@ -9,14 +9,12 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::batch::Batch;
-use super::idempotency::IdempotencyKey;
+use super::change::CheckedWrite;
 use super::list::{self, write_cursor};
 use super::query::Query;
 use super::rate_limit::RateLimitStatus;
-use super::{authentication, changes, headers, idempotency, operations, routes};
+use super::{authentication, batch, changes, headers, idempotency, operations, routes};
 use crate::clock::{Clock, Timestamp};
-use crate::http::error;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, StatusCode};
 use crate::metrics::Metrics;
 use crate::model::json_object::parse_object;
@@ -25,7 +23,7 @@ use crate::model::{
     RecordId, Resource, Scope, Scopes, Value,
 };
 use crate::store::registry::Inactive;
-use crate::store::{Change, Precondition, Rejection, StoreError};
+use crate::store::{Precondition, Rejection, StoreError};
 
 #[test]
 fn messages_match_the_golden_file() {
@@ -88,7 +86,8 @@ fn error(code: ErrorCode) -> ApiError {
         ErrorCode::PreconditionFailed => precondition_failed(Some(RecordId(7)), false),
         ErrorCode::HasDependents => {
             let details = "FOREIGN KEY constraint failed".to_owned();
-            error::has_dependents(&CUSTOMER, details, &[(&EMPLOYEE, 2), (&HARDWARE, 1)])
+            let counts = vec![(&EMPLOYEE, 2), (&HARDWARE, 1)];
+            Rejection::HasDependents { resource: &CUSTOMER, details, counts }.into()
         }
         ErrorCode::TenantInactive => authentication::tenant_inactive(Inactive::TrialOver),
         ErrorCode::TenantUnavailable => StoreError::Unavailable.into(),
@@ -104,13 +103,13 @@ fn error(code: ErrorCode) -> ApiError {
             parse_object(b"{\"name\": \"Eva\",}")
                 .map_err(|error| operations::invalid_json(&error.to_string())),
         ),
-        ErrorCode::NotFound => error::not_found(&CUSTOMER, RecordId(7)),
+        ErrorCode::NotFound => Rejection::NotFound(&CUSTOMER, RecordId(7)).into(),
         ErrorCode::AmbiguousRecord => {
-            let ids = [RecordId(7), RecordId(12)];
-            error::ambiguous_record(&CUSTOMER, &CUSTOMER.fields[1], &ids)
+            let ids = vec![RecordId(7), RecordId(12)];
+            Rejection::AmbiguousRecord(&CUSTOMER, &CUSTOMER.fields[1], ids).into()
         }
         ErrorCode::BadRequest => unknown_parameter(),
-        ErrorCode::ValidationFailed => error::validation_failed(&invalid_fields(&CUSTOMER)),
+        ErrorCode::ValidationFailed => Rejection::InvalidFields(invalid_fields(&CUSTOMER)).into(),
         ErrorCode::CustomerNotFound => missing_reference(&EMPLOYEE),
         ErrorCode::EmployeeNotFound => missing_reference(&HARDWARE),
         ErrorCode::UnsupportedMediaType => {
@@ -129,14 +128,15 @@ fn error(code: ErrorCode) -> ApiError {
 }
 
 fn precondition_failed(id: Option<RecordId>, has_only_weak_tags: bool) -> ApiError {
-    Rejection::PreconditionFailed { id, present: None, has_only_weak_tags }.into()
+    let resource = &CUSTOMER;
+    Rejection::PreconditionFailed { resource, id, present: None, has_only_weak_tags }.into()
 }
 
 /// The error for a record of `resource` with a reference to a missing record.
 fn missing_reference(resource: &'static Resource) -> ApiError {
     let referenced = resource.fields.iter().find_map(|field| Some((field, field.references?)));
     referenced.map_or_else(ApiError::internal, |(field, target)| {
-        error::missing_reference(field, target, 7)
+        Rejection::MissingReference(field, target, 7).into()
     })
 }
 
@@ -192,7 +192,7 @@ fn request(method: Method, query: &str, headers: &[(&str, &str)], body: &[u8]) -
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 /// Checks a request for customers.
-fn check(request: &Request) -> Result<(Change, Option<IdempotencyKey>), ApiError> {
+fn check(request: &Request) -> Result<CheckedWrite, ApiError> {
     let metrics = Arc::new(Metrics::new(routes::label));
     let (mut reply, _) = Responder::new(request, Clock::system(), metrics);
     operations::check(request, &CUSTOMER, &mut reply)
@@ -407,13 +407,13 @@ fn batches() -> Messages {
     ];
     let message = |body: &str| {
         let request = request(Method::POST, "", &[JSON], body.as_bytes());
-        failure(Batch::check(&request, Scopes::every()))
+        failure(batch::check(&request, Scopes::every()))
     };
     let shown = |body: &str| body.chars().take(120).collect::<String>();
     let mut messages: Messages =
         bodies.iter().map(|body| (format!("/batch.php {}", shown(body)), message(body))).collect();
     let if_match = r#""method": "DELETE", "path": "/customers.php?id=1", "if_match": "7""#;
-    let checked = Batch::check(
+    let checked = batch::check(
         &request(Method::POST, "", &[JSON], operation(if_match).as_bytes()),
         Scopes::every(),
     );
@@ -422,7 +422,7 @@ fn batches() -> Messages {
     large.body = Body::TooLarge;
     messages.push((
         "/batch.php with a body that is too large".to_owned(),
-        failure(Batch::check(&large, Scopes::every())),
+        failure(batch::check(&large, Scopes::every())),
     ));
     messages
 }

@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::Response;
-use crate::model::{Field, FieldCode, FieldError, RecordId, Resource, ResourceKind};
+use crate::model::{FieldCode, FieldError, RecordId, Resource, ResourceKind};
 use crate::store::registry::RegistryError;
 use crate::store::{Rejection, StoreError};
 
@@ -290,23 +290,6 @@ fn tenant_unavailable(message: &'static str) -> ApiError {
     ApiError::new(ErrorCode::TenantUnavailable, message).header("Retry-After", "5")
 }
 
-pub fn not_found(resource: &Resource, id: RecordId) -> ApiError {
-    let message = format!("There is no {} with the id {}. Check the id.", resource.name, id.0);
-    ApiError::new(ErrorCode::NotFound, message)
-}
-
-/// `ambiguous_record`: the records `ids` have the same value in `field`. There may be more.
-pub fn ambiguous_record(resource: &Resource, field: &Field, ids: &[RecordId]) -> ApiError {
-    let ids: Vec<String> = ids.iter().map(|RecordId(id)| id.to_string()).collect();
-    let message = format!(
-        "Several {} have this {}, such as those with the ids {}. Change one of them by its id.",
-        resource.plural,
-        field.name,
-        ids.join(", ")
-    );
-    ApiError::new(ErrorCode::AmbiguousRecord, message)
-}
-
 /// `precondition_failed`. Without a record, `update_by` has found none.
 fn precondition_failed(has_record: bool, has_only_weak_tags: bool) -> ApiError {
     let message = if !has_record {
@@ -323,27 +306,18 @@ fn precondition_failed(has_record: bool, has_only_weak_tags: bool) -> ApiError {
     ApiError::new(ErrorCode::PreconditionFailed, message)
 }
 
-/// `has_dependents`: records refer to the record of `resource`, as many of each kind as `counts`
-/// says. `details` is the database's message.
-pub fn has_dependents(
-    resource: &Resource,
-    details: String,
-    counts: &[(&Resource, i64)],
-) -> ApiError {
-    let kind = |(of, count): &(&Resource, i64)| match count {
-        1 if of.name == of.plural => format!("1 {} record", of.name),
-        1 => format!("1 {}", of.name),
-        _ if of.name == of.plural => format!("{count} {} records", of.name),
-        _ => format!("{count} {}", of.plural),
-    };
-    let kinds: Vec<String> = counts.iter().map(kind).collect();
-    let verb = if matches!(counts, [(_, 1)]) { "refers" } else { "refer" };
-    let message = format!(
-        "{} {verb} to this {}. Delete or reassign the records that refer to it first.",
-        kinds.join(" and "),
-        resource.name
-    );
-    ApiError::new(ErrorCode::HasDependents, message).member("details", details)
+/// How many records of which resource there are: `1 employee and 2 hardware records`.
+fn counted(counts: &[(&Resource, i64)]) -> String {
+    let mut kinds = Vec::new();
+    for (Resource { name, plural, .. }, count) in counts {
+        kinds.push(match count {
+            1 if name == plural => format!("1 {name} record"),
+            1 => format!("1 {name}"),
+            _ if name == plural => format!("{count} {name} records"),
+            _ => format!("{count} {plural}"),
+        });
+    }
+    kinds.join(" and ")
 }
 
 /// The most messages about fields in one `bad_request`. Only a body with many custom fields has
@@ -369,7 +343,7 @@ fn invalid_fields(faults: Vec<FieldError>) -> ApiError {
 }
 
 /// `validation_failed` with the members `errors` and `fields`.
-pub fn validation_failed(faults: &[FieldError]) -> ApiError {
+fn validation_failed(faults: &[FieldError]) -> ApiError {
     let names: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
     let errors: Map<String, Value> = faults
         .iter()
@@ -386,36 +360,47 @@ pub fn validation_failed(faults: &[FieldError]) -> ApiError {
         .member("fields", names)
 }
 
-/// `customer_not_found` or `employee_not_found`: `field` refers to the record `id` of `target`,
-/// which does not exist.
-pub fn missing_reference(field: &Field, target: &Resource, id: i64) -> ApiError {
-    ApiError::new(ErrorCode::missing_reference(target), target.missing_message(field, id))
-}
-
 impl From<Rejection> for ApiError {
     fn from(rejection: Rejection) -> ApiError {
-        match rejection {
-            Rejection::InvalidFields(faults) => invalid_fields(faults),
-            Rejection::NotFound { resource, id } => not_found(resource, id),
-            Rejection::AmbiguousRecord { resource, field, ids } => {
-                ambiguous_record(resource, field, &ids)
+        let (code, message) = match rejection {
+            Rejection::InvalidFields(faults) => return invalid_fields(faults),
+            Rejection::NotFound(Resource { name, .. }, RecordId(id)) => {
+                (ErrorCode::NotFound, format!("There is no {name} with the id {id}. Check the id."))
             }
-            Rejection::UnreadablePrecondition(message) => ApiError::bad_request(message),
-            Rejection::PreconditionFailed { id, present, has_only_weak_tags } => {
+            Rejection::AmbiguousRecord(resource, field, ids) => {
+                let ids: Vec<String> = ids.iter().map(|RecordId(id)| id.to_string()).collect();
+                let message = format!(
+                    "Several {} have this {}, such as those with the ids {}. Change one of them by \
+                     its id.",
+                    resource.plural,
+                    field.name,
+                    ids.join(", ")
+                );
+                (ErrorCode::AmbiguousRecord, message)
+            }
+            Rejection::UnreadablePrecondition(message) => return ApiError::bad_request(message),
+            Rejection::PreconditionFailed { id, present, has_only_weak_tags, .. } => {
                 let error = precondition_failed(id.is_some(), has_only_weak_tags);
-                match present {
+                return match present {
                     Some(version) => error.header("ETag", version.etag()),
                     None => error,
-                }
+                };
             }
-            Rejection::MissingReference { field, target, id } => {
-                missing_reference(field, target, id)
+            Rejection::MissingReference(field, target, id) => {
+                (ErrorCode::missing_reference(target), target.missing_message(field, id))
             }
-            Rejection::OtherCustomer(message) => ApiError::bad_request(message),
+            Rejection::OtherCustomer(message) => return ApiError::bad_request(message),
             Rejection::HasDependents { resource, details, counts } => {
-                has_dependents(resource, details, &counts)
+                let verb = if matches!(counts.as_slice(), [(_, 1)]) { "refers" } else { "refer" };
+                let message = format!(
+                    "{} {verb} to this {}. Delete or reassign the records that refer to it first.",
+                    counted(&counts),
+                    resource.name
+                );
+                return ApiError::new(ErrorCode::HasDependents, message).member("details", details);
             }
-        }
+        };
+        ApiError::new(code, message)
     }
 }
 

@@ -80,20 +80,6 @@ pub enum StoreError {
     Internal,
 }
 
-/// Why a mutation is rolled back.
-#[derive(Debug)]
-pub enum MutationError<E> {
-    /// The caller's own reason.
-    Rejected(E),
-    Database(DatabaseError),
-}
-
-impl<E> From<DatabaseError> for MutationError<E> {
-    fn from(error: DatabaseError) -> MutationError<E> {
-        MutationError::Database(error)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,14 +19,16 @@ mod tenant;
 
 pub use data_dir::{DataDir, REGISTRY_FILE, tenants_dir};
 pub(crate) use database::LAST_LINE;
-pub use error::{DatabaseError, MutationError, OpenError, StoreError, explain};
+pub use error::{DatabaseError, OpenError, StoreError, explain};
 pub use records::{
     Actor, Answer, Change, ChangeContext, ChangeError, ChangeKind, Changed, ChangesPage,
-    ChangesQuery, Draft, KeyLabel, Page, Position, Precondition, Reading, Record, Rejection, Start,
-    Target, Writing, fold,
+    ChangesQuery, Draft, IdempotencyKey, KeyLabel, Page, Position, Precondition, Reading, Record,
+    Rejection, Start, Target, Writing, fold,
 };
 pub use registry::Registry;
-pub use tenant::{Deadline, ImportTransaction, MutationSize, Tenant, TenantFile, Tenants};
+pub use tenant::{
+    Client, Deadline, ImportTransaction, Mutation, Outcome, Tenant, TenantFile, Tenants,
+};
 
 /// The version of the SQLite library in this program.
 pub fn sqlite_version() -> &'static str {

@@ -123,25 +123,21 @@ impl<'a> RowValidator<'a> {
                     self.add_error(&field, code.as_str(), message);
                 }
             }
-            Rejection::MissingReference { field, target, id } => {
+            Rejection::MissingReference(field, target, id) => {
                 let message = target.missing_message(field, id);
                 self.add_error(field.name, missing_code(target), message);
             }
-            Rejection::AmbiguousRecord { field, .. } => {
+            Rejection::AmbiguousRecord(_, field, _) => {
                 self.add_error(field.name, "ambiguous_record", "Several records have this value.");
             }
-            Rejection::NotFound { .. } => {
+            Rejection::NotFound(..) => {
                 self.add_error(ID.name, "not_found", "There is no record with this id.");
             }
             Rejection::OtherCustomer(message) => {
                 self.add_error("customer_id", "bad_request", message);
             }
             // An import has no preconditions and deletes nothing.
-            Rejection::UnreadablePrecondition(_)
-            | Rejection::PreconditionFailed { .. }
-            | Rejection::HasDependents { .. } => {
-                self.add_error("-", "invalid_row", "The record cannot be changed.");
-            }
+            _ => self.add_error("-", "invalid_row", "The record cannot be changed."),
         }
     }
 
@@ -175,7 +171,7 @@ impl<'a> RowValidator<'a> {
         match (self.value_of(found)?, value) {
             (Some(Some(record)), _) => Ok(Some(Target::Stored(record))),
             (Some(None), Value::Integer(id)) => {
-                self.reject(Rejection::NotFound { resource, id: RecordId(id) });
+                self.reject(Rejection::NotFound(resource, RecordId(id)));
                 Ok(None)
             }
             (Some(None), _) => Ok(Some(Target::New(None))),

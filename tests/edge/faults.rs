@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 use http::HeaderMap;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -9,10 +10,10 @@ use socket2::SockRef;
 use tenantdesk::app::{App, Application, FirstStep, Job, Lane};
 use tenantdesk::clock::Clock;
 use tenantdesk::http::{ApiError, Method, Request, Responder, Response};
-use tenantdesk::model::{CUSTOMER, Field, KeyId, TenantId, Value};
+use tenantdesk::model::{CUSTOMER, KeyId, TenantId, Value};
 use tenantdesk::store::{
-    Actor, ChangeContext, DatabaseError, Deadline, KeyLabel, MutationError, MutationSize, Reading,
-    StoreError, Writing,
+    Actor, Answer, Change, ChangeContext, ChangeKind, Changed, Client, DatabaseError, Deadline,
+    KeyLabel, Mutation, Outcome, Reading,
 };
 use uuid::Uuid;
 
@@ -56,15 +57,32 @@ fn a_handler_knows_that_its_client_has_gone() {
     assert_eq!(clients.next().unwrap().answer().status, 200);
 }
 
-/// Inserts a customer and panics.
-fn insert_and_panic(writing: &Writing<'_>) -> Result<(), MutationError<()>> {
-    let mut values: Vec<Value> = CUSTOMER.fields.iter().map(Field::default_value).collect();
-    values[0] = Value::Text("Half made".into());
+/// A client whose mutation panics once it has written.
+struct PanickingClient(Responder);
+
+impl Client for PanickingClient {
+    fn answer(&self, _: &[Changed]) -> Answer {
+        panic!("in the middle of a mutation")
+    }
+
+    fn send(self: Box<Self>, outcome: Outcome) {
+        let Outcome::Failed(error) = outcome else { panic!("{outcome:?}") };
+        self.0.send(ApiError::from(error).into());
+    }
+}
+
+fn insert_and_panic(responder: Responder) -> Mutation {
+    let values = vec![(&CUSTOMER.fields[0], Value::Text("Half made".into()))];
     let key = KeyLabel { id: KeyId(1), name: "a key".into(), prefix: "tdk_test".into() };
     let actor = Actor::Key { key, request_id: Uuid::nil() };
-    let context = ChangeContext { at: Clock::system().now().timestamp(), actor };
-    writing.insert(&CUSTOMER, None, values, &context)?;
-    panic!("in the middle of a mutation");
+    Mutation {
+        changes: vec![Change::new(&CUSTOMER, ChangeKind::Create, values)],
+        is_trial: false,
+        idempotency_key: None,
+        context: ChangeContext { at: Clock::system().now().timestamp(), actor },
+        since: Instant::now(),
+        client: Box::new(PanickingClient(responder)),
+    }
 }
 
 /// The application, except that a DELETE of `/panic` writes and panics, and a GET of it reads and
@@ -90,13 +108,7 @@ impl Application for Panicking {
     fn run(&self, job: Job, request: &Request, responder: Responder) {
         let tenant = self.0.tenants.open(TenantId(1)).unwrap();
         match (request.path.as_str(), &request.method) {
-            ("/panic", &Method::DELETE) => {
-                let done = |outcome: Result<_, StoreError>| {
-                    responder.send(ApiError::from(outcome.unwrap_err()).into())
-                };
-                let size = MutationSize { operations: 1, frees_space: false };
-                tenant.mutate(size, insert_and_panic, done);
-            }
+            ("/panic", &Method::DELETE) => tenant.mutate(insert_and_panic(responder)),
             ("/panic", _) => {
                 let read = |_: &Reading<'_>| -> Result<(), DatabaseError> {
                     panic!("in the middle of a read")

@@ -52,18 +52,12 @@ pub enum Precondition {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rejection {
     InvalidFields(Vec<FieldError>),
-    NotFound {
-        resource: &'static Resource,
-        id: RecordId,
-    },
-    /// The records `ids` have the same value in `field`. There may be more.
-    AmbiguousRecord {
-        resource: &'static Resource,
-        field: &'static Field,
-        ids: Vec<RecordId>,
-    },
+    NotFound(&'static Resource, RecordId),
+    /// These records have the same value in the field. There may be more.
+    AmbiguousRecord(&'static Resource, &'static Field, Vec<RecordId>),
     UnreadablePrecondition(&'static str),
     PreconditionFailed {
+        resource: &'static Resource,
         /// The record, if there is one.
         id: Option<RecordId>,
         /// Its version, once the rest of the mutation is rolled back.
@@ -71,12 +65,8 @@ pub enum Rejection {
         /// Whether the client has sent only weak tags, which meet no version.
         has_only_weak_tags: bool,
     },
-    /// `field` refers to the record `id` of `target`, which does not exist.
-    MissingReference {
-        field: &'static Field,
-        target: &'static Resource,
-        id: i64,
-    },
+    /// The field refers to the record of the resource with this id, which does not exist.
+    MissingReference(&'static Field, &'static Resource, i64),
     /// A device with an employee cannot get the named customer, as the message says.
     OtherCustomer(String),
     /// Other records refer to the record of `resource` that is to be deleted.
@@ -108,22 +98,14 @@ impl From<DatabaseError> for ChangeError {
     }
 }
 
-/// What a change has made of its record.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Changed {
-    Created(Record),
-    /// The record may have had these values before, too.
-    Updated(Record),
-    Deleted(RecordId),
-}
-
-impl Changed {
-    pub fn id(&self) -> RecordId {
-        match self {
-            Changed::Created(record) | Changed::Updated(record) => record.id,
-            Changed::Deleted(id) => *id,
-        }
-    }
+/// A change that was made.
+#[derive(Debug)]
+pub struct Changed {
+    pub resource: &'static Resource,
+    pub id: RecordId,
+    /// The record after the change. `None` if it was deleted.
+    pub record: Option<Record>,
+    pub is_new: bool,
 }
 
 /// A record as it is to be stored: all its checks have passed.
@@ -153,18 +135,13 @@ impl Change {
         Change { resource, kind, values, results: Vec::new(), precondition: Precondition::None }
     }
 
-    /// Whether the change only removes.
-    pub fn frees_space(&self) -> bool {
-        matches!(self.kind, ChangeKind::Delete(_))
-    }
-
     /// Replaces the placeholders by the ids of records that the changes before this one made.
-    fn fill_results(&mut self, earlier: &[Changed]) {
+    pub(in crate::store) fn fill_results(&mut self, earlier: &[Changed]) {
         for (field, number) in &self.results {
             let Some(changed) = earlier.get(*number) else { continue };
             for (known, value) in &mut self.values {
                 if known.name == field.name {
-                    *value = Value::Integer(changed.id().0);
+                    *value = Value::Integer(changed.id.0);
                 }
             }
         }
@@ -174,24 +151,23 @@ impl Change {
 impl Precondition {
     /// Checks the version of the found record. A weak tag meets no version (RFC 9110 section
     /// 13.1.1).
-    fn check(&self, stored: Option<&Record>) -> Result<(), Rejection> {
-        let is_met = match (self, stored) {
+    fn check(&self, resource: &'static Resource, stored: Option<&Record>) -> Result<(), Rejection> {
+        let mut has_only_weak_tags = false;
+        match (self, stored) {
+            (Precondition::None, _) | (Precondition::Exists, Some(_)) => return Ok(()),
+            (Precondition::OneOf(tags), Some(record)) if tags.contains(&record.version.etag()) => {
+                return Ok(());
+            }
+            (Precondition::OneOf(tags), _) => {
+                has_only_weak_tags = tags.iter().all(|tag| tag.starts_with("W/"));
+            }
+            (Precondition::Exists, None) => {}
             (Precondition::Unreadable(message), _) => {
                 return Err(Rejection::UnreadablePrecondition(message));
             }
-            (Precondition::None, _) | (Precondition::Exists, Some(_)) => true,
-            (Precondition::OneOf(tags), Some(record)) => tags.contains(&record.version.etag()),
-            (_, None) => false,
-        };
-        if is_met {
-            return Ok(());
         }
-        let has_only_weak_tags = match self {
-            Precondition::OneOf(tags) => tags.iter().all(|tag| tag.starts_with("W/")),
-            _ => false,
-        };
         let id = stored.map(|record| record.id);
-        Err(Rejection::PreconditionFailed { id, present: None, has_only_weak_tags })
+        Err(Rejection::PreconditionFailed { resource, id, present: None, has_only_weak_tags })
     }
 }
 
@@ -229,7 +205,7 @@ impl Reading<'_> {
         match ids.as_slice() {
             [] => Ok(None),
             [id] => Ok(self.record(resource, *id)?),
-            _ => Err(Rejection::AmbiguousRecord { resource, field, ids }.into()),
+            _ => Err(Rejection::AmbiguousRecord(resource, field, ids).into()),
         }
     }
 
@@ -238,29 +214,13 @@ impl Reading<'_> {
         if let (Some(target), Value::Integer(id)) = (field.references, value)
             && !self.exists(target, RecordId(*id))?
         {
-            return Err(Rejection::MissingReference { field, target, id: *id }.into());
+            return Err(Rejection::MissingReference(field, target, *id).into());
         }
         Ok(())
     }
 }
 
 impl Writing<'_> {
-    /// Makes the changes in their order. The first error ends them, and comes with the number of
-    /// its change.
-    pub fn apply_all(
-        &self,
-        changes: Vec<Change>,
-        context: &ChangeContext,
-    ) -> Result<Vec<Changed>, (usize, ChangeError)> {
-        let mut done = Vec::with_capacity(changes.len());
-        for (number, mut change) in changes.into_iter().enumerate() {
-            change.fill_results(&done);
-            let changed = self.apply(&change, context).map_err(|error| (number, error))?;
-            done.push(changed);
-        }
-        Ok(done)
-    }
-
     /// Makes the last checks and the change.
     pub fn apply(&self, change: &Change, context: &ChangeContext) -> Result<Changed, ChangeError> {
         let resource = change.resource;
@@ -268,7 +228,7 @@ impl Writing<'_> {
             ChangeKind::Create => None,
             ChangeKind::Update(id) | ChangeKind::Delete(id) => {
                 let record = self.record(resource, id)?;
-                Some(record.ok_or(Rejection::NotFound { resource, id })?)
+                Some(record.ok_or(Rejection::NotFound(resource, id))?)
             }
             ChangeKind::UpdateBy(key) => {
                 let sent = change.values.iter().find(|(field, _)| field.name == key.name);
@@ -276,24 +236,24 @@ impl Writing<'_> {
                 self.find_one(resource, key, value)?
             }
         };
-        change.precondition.check(stored.as_ref())?;
+        change.precondition.check(resource, stored.as_ref())?;
         for (field, value) in &change.values {
             self.check_reference(field, value)?;
         }
+        let is_new = stored.is_none();
         let target = match (stored, change.kind) {
             (Some(record), ChangeKind::Delete(id)) => {
                 self.delete(resource, record, context)?;
-                return Ok(Changed::Deleted(id));
+                return Ok(Changed { resource, id, record: None, is_new });
             }
             (Some(record), _) => Target::Stored(record),
             (None, _) => Target::New(None),
         };
-        let is_new = matches!(target, Target::New(_));
         let mut draft = Draft::new(resource, target, &change.values)?;
         let names_customer = change.values.iter().any(|(field, _)| field.name == "customer_id");
         self.set_owner(&mut draft, names_customer)?;
         let record = self.save(draft, context)?;
-        Ok(if is_new { Changed::Created(record) } else { Changed::Updated(record) })
+        Ok(Changed { resource, id: record.id, record: Some(record), is_new })
     }
 
     /// Stores a draft. A stored record that has these values already stays as it is.

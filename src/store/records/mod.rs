@@ -32,8 +32,8 @@ pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use search::fold;
 pub(crate) use search::{fill_search_tables, merge_step, renew_search_tables};
-pub use write::Answer;
 pub(crate) use write::remove_old_responses;
+pub use write::{Answer, IdempotencyKey};
 
 use super::database;
 use super::error::DatabaseError;

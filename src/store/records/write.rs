@@ -14,7 +14,6 @@ use super::search::search_text;
 use super::{Reading, Record, Writing};
 use crate::clock::Timestamp;
 use crate::model::{ALL, EMPLOYEE, RecordId, Resource, Value};
-use crate::store::database;
 use crate::store::error::DatabaseError;
 
 impl<'a> Writing<'a> {
@@ -29,11 +28,6 @@ impl<'a> Writing<'a> {
 
     pub(in crate::store) fn connection(&self) -> &'a Connection {
         self.reading.connection
-    }
-
-    /// Rolls back the writes of the present mutation. The mutation must be rejected then.
-    pub fn undo(&self) -> Result<(), DatabaseError> {
-        database::execute(self.connection(), "ROLLBACK TO mutation")
     }
 
     /// Adds a record with the next id, or with `id`.
@@ -193,6 +187,15 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
+/// An idempotency key and the fingerprint of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The bytes of the UUID.
+    pub key: [u8; 16],
+    /// SHA-256 of what makes two requests the same.
+    pub request: [u8; 32],
+}
+
 /// How long a response is stored, in seconds.
 const KEPT_FOR: i64 = 24 * 60 * 60;
 
@@ -216,11 +219,10 @@ impl Reading<'_> {
 }
 
 impl Writing<'_> {
-    /// Stores the answer to `request` under `key`, in place of one that is over.
+    /// Stores the answer to a request under its key, in place of one that is over.
     pub fn store_answer(
         &self,
-        key: &[u8; 16],
-        request: &[u8; 32],
+        IdempotencyKey { key, request }: &IdempotencyKey,
         answer: &Answer,
         now: Timestamp,
     ) -> Result<(), DatabaseError> {

@@ -2,11 +2,13 @@
 //!
 //! | file | its concern |
 //! |---|---|
+//! | `mutation` | the changes of one request, and how they run |
 //! | `writer` | the thread with the one writing connection: group commit |
 //! | `upkeep` | work of the writer between commits: merging, checkpoints, removal |
 //! | `file` | a file as commands use it |
 
 mod file;
+mod mutation;
 mod upkeep;
 mod writer;
 
@@ -26,15 +28,15 @@ use rusqlite::ErrorCode;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use file::{ImportTransaction, TenantFile};
-pub use writer::MutationSize;
+pub use mutation::{Client, Mutation, Outcome};
 
 use super::data_dir::tenant_database;
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
-use super::error::{DatabaseError, MutationError, OpenError, StoreError};
-use super::records::{Reading, Writing};
+use super::error::{DatabaseError, OpenError, StoreError};
+use super::records::Reading;
 use crate::config::TenantLimits;
 use crate::model::TenantId;
-use writer::{Mutation, Writer, tell};
+use writer::{Writer, send};
 
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -249,18 +251,9 @@ impl Tenant {
         })
     }
 
-    /// Runs `work` in a transaction of the tenant's one writer, on another thread. `done` gets the
-    /// value or the rejection of `work` after the commit, or the reason why nothing was changed.
-    pub fn mutate<T, E>(
-        &self,
-        size: MutationSize,
-        work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
-        done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
-    ) where
-        T: Send + 'static,
-        E: Send + 'static,
-    {
-        let mutation = Mutation::new(size, work, done);
+    /// Gives a mutation to the tenant's one writer, on another thread. The mutation's client gets
+    /// the outcome after the commit.
+    pub fn mutate(&self, mutation: Mutation) {
         let mut writer = self.writer.lock();
         if writer.is_none() {
             let (last_space, failure) = (Arc::clone(&self.last_space), Arc::clone(&self.failure));
@@ -274,7 +267,7 @@ impl Tenant {
                 *used = Instant::now();
                 writer.submit(mutation);
             }
-            None => tell(mutation.done, Err(StoreError::Unavailable)),
+            None => send(mutation.client, Outcome::Failed(StoreError::Unavailable)),
         }
     }
 

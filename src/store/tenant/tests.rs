@@ -15,12 +15,10 @@ use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, 
 use crate::store::archive::check::problems_of_records;
 use crate::store::data_dir::{TENANT, tenants_dir};
 use crate::store::database::{Role, differences};
-use crate::store::error::MutationError;
 use crate::store::records::{
-    Actor, Answer, Change, ChangeContext, ChangeError, ChangeKind, KeyLabel, Writing,
+    Actor, Answer, Change, ChangeContext, ChangeError, ChangeKind, Changed, Draft, IdempotencyKey,
+    KeyLabel, Rejection, Target, Writing,
 };
-
-type Outcome = Result<Result<(), &'static str>, StoreError>;
 
 const ONE: TenantId = TenantId(1);
 
@@ -53,45 +51,69 @@ fn context() -> ChangeContext {
     ChangeContext { at: Clock::system().now().timestamp(), actor }
 }
 
+/// All values of a customer.
 fn customer(name: &str, notes: &str) -> Vec<Value> {
-    let value = |field: &Field| match field.name {
-        "name" => Value::Text(name.to_owned()),
-        "notes" => Value::Text(notes.to_owned()),
-        _ => field.default_value(),
-    };
-    CUSTOMER.fields.iter().map(value).collect()
+    let changes = [("name", name), ("notes", notes)].map(|(field, text)| set(field, text));
+    Draft::new(&CUSTOMER, Target::New(None), &changes).unwrap().values
 }
 
-fn add(writing: &Writing<'_>, name: &str) -> Result<(), MutationError<&'static str>> {
-    writing.insert(&CUSTOMER, None, customer(name, ""), &context())?;
-    Ok(())
+/// The value of a text field of customers.
+fn set(field: &str, text: &str) -> (&'static Field, Value) {
+    (CUSTOMER.field(field).unwrap(), Value::of(text))
 }
 
-fn delete(writing: &Writing<'_>, id: i64) -> Result<(), MutationError<&'static str>> {
-    let change = Change::new(&CUSTOMER, ChangeKind::Delete(RecordId(id)), Vec::new());
-    writing.apply(&change, &context()).unwrap();
-    Ok(())
+fn create(name: &str, notes: &str) -> Change {
+    Change::new(&CUSTOMER, ChangeKind::Create, vec![set("name", name), set("notes", notes)])
 }
 
-const CHANGES: MutationSize = MutationSize { operations: 1, frees_space: false };
-const DELETES: MutationSize = MutationSize { operations: 1, frees_space: true };
+fn delete(id: i64) -> Change {
+    Change::new(&CUSTOMER, ChangeKind::Delete(RecordId(id)), Vec::new())
+}
+
+/// A client that reports the outcome.
+struct Reporter {
+    outcome: Sender<Outcome>,
+    /// Runs when the changes are made, before the commit.
+    inside: Box<dyn Fn() + Send>,
+}
+
+const ANSWER: Answer = Answer { status: 204, location: None, etag: None, body: Vec::new() };
+
+const DONE: Outcome = Outcome::Changed(ANSWER);
+
+impl Client for Reporter {
+    fn answer(&self, _: &[Changed]) -> Answer {
+        (self.inside)();
+        ANSWER
+    }
+
+    fn send(self: Box<Self>, outcome: Outcome) {
+        self.outcome.send(outcome).unwrap();
+    }
+}
+
+fn mutation(outcome: &Sender<Outcome>, changes: Vec<Change>) -> Mutation {
+    let client = Reporter { outcome: outcome.clone(), inside: Box::new(|| ()) };
+    Mutation {
+        changes,
+        is_trial: false,
+        idempotency_key: None,
+        context: context(),
+        since: Instant::now(),
+        client: Box::new(client),
+    }
+}
 
 /// Runs a mutation in a commit of its own.
-fn run(
-    tenant: &Tenant,
-    size: MutationSize,
-    work: impl FnOnce(&Writing<'_>) -> Result<(), MutationError<&'static str>> + Send + 'static,
-) -> Outcome {
+fn run(tenant: &Tenant, changes: Vec<Change>) -> Outcome {
     let (report, outcome) = mpsc::channel();
-    tenant.mutate(size, work, move |outcome| report.send(outcome).unwrap());
+    tenant.mutate(mutation(&report, changes));
     outcome.recv().unwrap()
 }
 
-fn add_customer(tenant: &Tenant, notes: String) -> Outcome {
-    run(tenant, CHANGES, move |writing| {
-        writing.insert(&CUSTOMER, None, customer("Customer", &notes), &context())?;
-        Ok(())
-    })
+#[track_caller]
+fn add_customer(tenant: &Tenant, notes: &str) {
+    assert_eq!(run(tenant, vec![create("Customer", notes)]), DONE);
 }
 
 /// Waits until `condition` holds, for at most half a minute.
@@ -118,7 +140,7 @@ fn the_least_recently_used_is_closed_for_the_next() {
     let tenants = tenants_with(&directory, TenantLimits { open: 3, ..Config::new("").tenants });
     for id in (1..=5).chain(1..=5) {
         let tenant = tenants.open(TenantId(id)).unwrap();
-        assert_eq!(add_customer(&tenant, String::new()), Ok(Ok(())));
+        add_customer(&tenant, "");
         assert!(tenants.open_count() <= 3);
     }
     tenants.close();
@@ -140,7 +162,7 @@ fn search_segments_are_bounded_while_commits_never_pause_and_merged_afterwards()
     let tenant = tenants.open(ONE).unwrap();
     let mut most = 0;
     for n in 0..800 {
-        add_customer(&tenant, format!("note {n}")).unwrap().unwrap();
+        add_customer(&tenant, &format!("note {n}"));
         most = most.max(segments(&file));
     }
     assert!(most < 100, "{most} segments of 800 commits");
@@ -155,10 +177,13 @@ fn search_segments_are_bounded_while_batches_never_pause() {
     let directory = data_dir(1);
     let (tenants, file) = (tenants(&directory), connect(&directory));
     let tenant = tenants.open(ONE).unwrap();
-    let batch = MutationSize { operations: 200, frees_space: false };
+    // Records that stay as they are cost little, and count as operations.
+    let same = Change::new(&CUSTOMER, ChangeKind::Update(RecordId(1)), Vec::new());
     let mut most = 0;
     for _ in 0..400 {
-        run(&tenant, batch, |writing| add(writing, "Customer")).unwrap().unwrap();
+        let mut batch = vec![same.clone(); 199];
+        batch.insert(0, create("Customer", ""));
+        assert_eq!(run(&tenant, batch), DONE);
         most = most.max(segments(&file));
     }
     assert!(most < 100, "{most} segments of 400 commits");
@@ -208,7 +233,7 @@ fn a_file_that_is_deleted_or_idle_is_closed() {
     let tenants = tenants(&directory);
     let ids = [ONE, TenantId(2), TenantId(3)];
     for id in ids {
-        add_customer(&tenants.open(id).unwrap(), String::new()).unwrap().unwrap();
+        add_customer(&tenants.open(id).unwrap(), "");
     }
     fs::remove_file(tenant_database(directory.path(), ONE).path()).unwrap();
     if let State::Open(_, used) = &mut *tenants.slot(TenantId(2)).state.lock() {
@@ -226,7 +251,7 @@ fn a_writer_runs_while_there_are_mutations() {
     let tenant = tenants.open(ONE).unwrap();
     assert!(!exists(&tenant, 1) && tenant.writer.lock().is_none(), "a read needs none");
     for _ in 0..2 {
-        add_customer(&tenant, String::new()).unwrap().unwrap();
+        add_customer(&tenant, "");
         tenants.close_unused();
         let mut writer = tenant.writer.lock();
         let (_, used) = writer.as_mut().expect("it has been used just now");
@@ -248,7 +273,7 @@ fn the_wal_starts_again_although_commits_never_pause() {
     let notes = "x".repeat(100_000);
     let mut longest = 0;
     for _ in 0..500 {
-        add_customer(&tenant, notes.clone()).unwrap().unwrap();
+        add_customer(&tenant, &notes);
         longest = longest.max(length("-wal"));
     }
     assert!(longest < 40 << 20, "{longest} bytes for 100 MB");
@@ -276,16 +301,10 @@ fn reads_that_overlap_do_not_let_the_wal_grow() {
                 }
             });
         }
+        let many = vec![create("Customer", &"x".repeat(100_000)); 40];
         let mut longest = 0;
         for _ in 0..40 {
-            let many = |writing: &Writing<'_>| {
-                let values = customer("Customer", &"x".repeat(100_000));
-                for _ in 0..40 {
-                    writing.insert(&CUSTOMER, None, values.clone(), &context())?;
-                }
-                Ok(())
-            };
-            run(&tenant, CHANGES, many).unwrap().unwrap();
+            assert_eq!(run(&tenant, many.clone()), DONE);
             longest = longest.max(database.wal_length());
         }
         is_over.store(true, Ordering::Relaxed);
@@ -299,37 +318,38 @@ fn a_wal_that_cannot_be_emptied_takes_only_deletions_until_the_reader_ends() {
     let directory = data_dir(1);
     let tenants = tenants(&directory);
     let tenant = tenants.open(ONE).unwrap();
-    add_customer(&tenant, String::new()).unwrap().unwrap();
+    add_customer(&tenant, "");
     let shell = connect(&directory);
     shell.execute_batch("BEGIN; SELECT count(*) FROM customers").unwrap();
-    let mut outcome = Ok(Ok(()));
+    let large = vec![create("Customer", &"x".repeat(100_000))];
+    let mut outcome = DONE;
     for _ in 0..2_000 {
-        outcome = add_customer(&tenant, "x".repeat(100_000));
-        if outcome.is_err() {
+        outcome = run(&tenant, large.clone());
+        if outcome != DONE {
             break;
         }
     }
-    assert_eq!(outcome, Err(StoreError::Unavailable));
+    assert_eq!(outcome, Outcome::Failed(StoreError::Unavailable));
     let length = tenant_database(directory.path(), ONE).wal_length();
     assert!(length < 128 << 20, "{length} bytes");
-    assert_eq!(run(&tenant, DELETES, |writing| delete(writing, 1)), Ok(Ok(())));
+    assert_eq!(run(&tenant, vec![delete(1)]), DONE);
     shell.execute_batch("ROLLBACK").unwrap();
-    assert_eq!(add_customer(&tenant, String::new()), Ok(Ok(())));
+    add_customer(&tenant, "");
 }
 
-/// Adds a first customer, and runs the mutations that `submit` submits as one batch with it.
+/// Adds a first customer, and runs the mutations that `submit` submits as one group with it.
 /// Returns the outcomes of all.
-fn outcomes_of_batch(tenant: &Tenant, submit: impl FnOnce(&Sender<Outcome>)) -> Vec<Outcome> {
+fn outcomes_of_group(tenant: &Tenant, submit: impl FnOnce(&Sender<Outcome>)) -> Vec<Outcome> {
     let (running, is_running) = mpsc::channel();
     let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
     let (report, outcomes) = mpsc::channel();
     // It holds the writer until all others wait.
-    let hold = move |writing: &Writing<'_>| {
+    let inside = move || {
         running.send(()).unwrap();
         may_go.recv().unwrap();
-        add(writing, "the first")
     };
-    tenant.mutate(CHANGES, hold, done(&report));
+    let client = Box::new(Reporter { outcome: report.clone(), inside: Box::new(inside) });
+    tenant.mutate(Mutation { client, ..mutation(&report, vec![create("the first", "")]) });
     is_running.recv().unwrap();
     submit(&report);
     go.send(()).unwrap();
@@ -337,40 +357,21 @@ fn outcomes_of_batch(tenant: &Tenant, submit: impl FnOnce(&Sender<Outcome>)) -> 
     outcomes.iter().collect()
 }
 
-fn done(report: &Sender<Outcome>) -> impl FnOnce(Outcome) + Send + 'static {
-    let report = report.clone();
-    move |outcome| report.send(outcome).unwrap()
-}
-
 #[test]
 fn a_rejection_beside_a_change_that_cannot_be_committed_is_not_reported() {
     let directory = data_dir(1);
     let tenants = tenants(&directory);
-    let outcomes = outcomes_of_batch(&tenants.open(ONE).unwrap(), |report| {
-        let deletes = |writing: &Writing<'_>| {
-            // The commit finds a reference to a record that is missing.
-            let statements = "PRAGMA defer_foreign_keys = ON;
-                INSERT INTO employees (customer_id, email, is_active, created_at, updated_at,
-                                       search, version)
-                VALUES (9, '', 1, '', '', '', 1)";
-            writing.connection().execute_batch(statements)?;
-            delete(writing, 1)
-        };
-        let rejected = |writing: &Writing<'_>| {
-            assert!(!writing.exists(&CUSTOMER, RecordId(1))?);
-            Err(MutationError::Rejected("no such record"))
-        };
-        let tenant = tenants.open(ONE).unwrap();
-        tenant.mutate(CHANGES, deletes, done(report));
-        tenant.mutate(CHANGES, rejected, done(report));
+    let tenant = tenants.open(ONE).unwrap();
+    // The commit of a deletion finds a reference to a record that is missing.
+    let sql = "CREATE TABLE t (id INTEGER REFERENCES customers (id) DEFERRABLE INITIALLY DEFERRED);
+               CREATE TRIGGER d AFTER DELETE ON customers BEGIN INSERT INTO t VALUES (9); END";
+    connect(&directory).execute_batch(sql).unwrap();
+    let outcomes = outcomes_of_group(&tenant, |report| {
+        tenant.mutate(mutation(report, vec![delete(1)]));
+        tenant.mutate(mutation(report, vec![delete(1)]));
     });
-    let is_success = |outcome: &Outcome| matches!(outcome, Ok(Ok(())));
-    assert_eq!(outcomes.len(), 3);
-    assert!(outcomes[1..].iter().all(Result::is_err), "{outcomes:?}");
-    let expected = i64::from(is_success(&outcomes[0]));
-    let sql = "SELECT count(*) FROM customers";
-    let count: i64 = connect(&directory).query_row(sql, [], |row| row.get(0)).unwrap();
-    assert_eq!(count, expected, "{outcomes:?}");
+    assert_eq!(outcomes, [(); 3].map(|()| Outcome::Failed(StoreError::Unavailable)));
+    assert!(!exists(&tenant, 1));
 }
 
 #[test]
@@ -378,31 +379,24 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_search_and_the_change_log_too()
     let directory = data_dir(1);
     let tenants = tenants(&directory);
     let tenant = tenants.open(ONE).unwrap();
-    let outcomes = outcomes_of_batch(&tenant, |report| {
-        tenant.mutate(CHANGES, |writing| add(writing, "second kept"), done(report));
-        let rejected = |writing: &Writing<'_>| {
-            add(writing, "third refused")?;
-            Err(MutationError::Rejected("no"))
-        };
-        tenant.mutate(CHANGES, rejected, done(report));
-        let panics = |writing: &Writing<'_>| {
-            add(writing, "fourth panics")?;
-            panic!("on purpose")
-        };
-        tenant.mutate(CHANGES, panics, done(report));
-        let renames = |writing: &Writing<'_>| {
-            add(writing, "fifth removed")?;
-            let values = vec![(&CUSTOMER.fields[0], Value::Text("fifth renamed".to_owned()))];
-            let change = Change::new(&CUSTOMER, ChangeKind::Update(RecordId(3)), values);
-            writing.apply(&change, &context()).unwrap();
-            add(writing, "sixth kept")
-        };
-        tenant.mutate(CHANGES, renames, done(report));
-        let deletes = |writing: &Writing<'_>| delete(writing, 2);
-        tenant.mutate(DELETES, deletes, done(report));
+    let outcomes = outcomes_of_group(&tenant, |report| {
+        tenant.mutate(mutation(report, vec![create("second kept", "")]));
+        tenant.mutate(mutation(report, vec![create("third refused", ""), delete(9)]));
+        let inside = Box::new(|| panic!("on purpose"));
+        let client = Box::new(Reporter { outcome: report.clone(), inside });
+        let panics = mutation(report, vec![create("fourth panics", "")]);
+        tenant.mutate(Mutation { client, ..panics });
+        let tried = mutation(report, vec![create("fifth tried", "")]);
+        tenant.mutate(Mutation { is_trial: true, ..tried });
+        let new_name = vec![set("name", "sixth renamed")];
+        let rename = Change::new(&CUSTOMER, ChangeKind::Update(RecordId(3)), new_name);
+        let changes = vec![create("sixth kept", ""), rename, create("seventh kept", "")];
+        tenant.mutate(mutation(report, changes));
+        tenant.mutate(mutation(report, vec![delete(2)]));
     });
-    let done = Ok(Ok(()));
-    assert_eq!(outcomes, [done, done, Ok(Err("no")), Err(StoreError::Internal), done, done]);
+    let missing = Rejection::NotFound(&CUSTOMER, RecordId(9));
+    let (rejected, failed) = (Outcome::Rejected(1, missing), Outcome::Failed(StoreError::Internal));
+    assert_eq!(outcomes, [DONE, DONE, rejected, failed, Outcome::Tried, DONE, DONE]);
     let file = connect(&directory);
     let sql = "SELECT group_concat(substr(action, 1, 1) || record_id, ' ') FROM changes";
     let entries: String = file.query_row(sql, [], |row| row.get(0)).unwrap();
@@ -421,7 +415,7 @@ fn a_read_that_takes_too_long_is_ended_and_its_connection_works_afterwards() {
     let directory = data_dir(1);
     let tenants = tenants(&directory);
     let tenant = tenants.open(ONE).unwrap();
-    add_customer(&tenant, String::new()).unwrap().unwrap();
+    add_customer(&tenant, "");
     connect(&directory)
         .execute_batch(
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 300000)
@@ -453,7 +447,7 @@ fn a_read_that_takes_too_long_is_ended_and_its_connection_works_afterwards() {
 #[test]
 fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
     let directory = data_dir(1);
-    add_customer(&tenants(&directory).open(ONE).unwrap(), String::new()).unwrap().unwrap();
+    add_customer(&tenants(&directory).open(ONE).unwrap(), "");
     let mut file = TenantFile::open(directory.path(), ONE).unwrap();
     let at = context().at;
     let context = ChangeContext { at, actor: Actor::Command("import") };
@@ -489,10 +483,9 @@ fn a_deletion_that_the_file_refuses_is_not_told_as_a_reference() {
     let directory = data_dir(1);
     let file = connect(&directory);
     let writing = Writing::new(&file);
-    add(&writing, "Kept").unwrap();
+    writing.apply(&create("Kept", ""), &context()).unwrap();
     file.pragma_update(None, "query_only", true).unwrap();
-    let delete = Change::new(&CUSTOMER, ChangeKind::Delete(RecordId(1)), Vec::new());
-    assert!(matches!(writing.apply(&delete, &context()), Err(ChangeError::Database(_))));
+    assert!(matches!(writing.apply(&delete(1), &context()), Err(ChangeError::Database(_))));
 }
 
 #[test]
@@ -500,16 +493,14 @@ fn stored_answers_are_removed_when_their_day_is_over() {
     let directory = data_dir(1);
     let tenants = tenants(&directory);
     let tenant = tenants.open(ONE).unwrap();
-    let now = Clock::system().now().timestamp();
-    run(&tenant, CHANGES, move |writing| {
-        let answer = Answer { status: 204, location: None, etag: None, body: Vec::new() };
-        for (key, age) in [(1, Duration::from_hours(25)), (2, Duration::from_hours(23))] {
-            writing.store_answer(&[key; 16], &[0; 32], &answer, now.before(age))?;
-        }
-        Ok(())
-    })
-    .unwrap()
-    .unwrap();
+    let (report, outcomes) = mpsc::channel();
+    for (key, age) in [(1, Duration::from_hours(25)), (2, Duration::from_hours(23))] {
+        let context = ChangeContext { at: context().at.before(age), ..context() };
+        let idempotency_key = Some(IdempotencyKey { key: [key; 16], request: [0; 32] });
+        let kept = mutation(&report, vec![create("Customer", "")]);
+        tenant.mutate(Mutation { context, idempotency_key, ..kept });
+        assert_eq!(outcomes.recv(), Ok(DONE));
+    }
     let file = connect(&directory);
     let kept =
         || file.query_row("SELECT group_concat(hex(key)) FROM idempotency", [], |row| row.get(0));

@@ -32,14 +32,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 
+use super::mutation::{Client, Mutation, Outcome};
 use super::upkeep::Upkeep;
 use super::{Failure, unavailable};
 use crate::clock::Clock;
 use crate::config::TenantLimits;
 use crate::files::{RESERVE, free_space};
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
-use crate::store::error::{MutationError, OpenError, StoreError};
-use crate::store::records::Writing;
+use crate::store::error::{OpenError, StoreError};
+use crate::store::records::{Rejection, Writing};
 
 /// A group takes no further mutation when it has this many operations. With more, the first client
 /// would wait long.
@@ -76,64 +77,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 const PAGE: u64 = 4 << 10;
 
-/// How much a mutation writes. The caller of [`Tenant::mutate`](super::Tenant::mutate) says so
-/// before the mutation runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MutationSize {
-    /// How many records it names. An employee that moves takes devices along.
-    pub operations: usize,
-    /// Whether it only deletes. A deletion runs even if the disk has too little space.
-    pub frees_space: bool,
-}
-
-/// The work of a mutation. It returns neither its value nor its rejection, so that one queue takes
-/// mutations of all types.
-type Work = Box<dyn FnOnce(&Writing<'_>) -> Result<(), MutationError<()>> + Send>;
-pub(super) type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-
-/// A mutation that waits.
-pub(super) struct Mutation {
-    /// Runs inside the transaction. After an error, its writes are rolled back.
-    run: Work,
-    pub(super) done: Done,
-    size: MutationSize,
-    queued_at: Instant,
-}
-
-impl Mutation {
-    /// `done` gets the value or the rejection of `work`, or the reason why nothing was committed. A
-    /// cell keeps the value or the rejection from the run until the commit.
-    pub(super) fn new<T: Send + 'static, E: Send + 'static>(
-        size: MutationSize,
-        work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
-        done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
-    ) -> Mutation {
-        let cell = Arc::new(Mutex::new(None));
-        let filled = Arc::clone(&cell);
-        let run = move |writing: &Writing<'_>| match work(writing) {
-            Ok(value) => {
-                *filled.lock() = Some(Ok(value));
-                Ok(())
-            }
-            Err(MutationError::Rejected(reason)) => {
-                *filled.lock() = Some(Err(reason));
-                Err(MutationError::Rejected(()))
-            }
-            Err(MutationError::Database(error)) => Err(MutationError::Database(error)),
-        };
-        let done = move |committed: Result<(), StoreError>| {
-            // A rejection, too, is sent only after the commit: its reason may be a change of the
-            // same group.
-            done(committed.and_then(|()| cell.lock().take().ok_or(StoreError::Internal)));
-        };
-        Mutation { run: Box::new(run), done: Box::new(done), size, queued_at: Instant::now() }
-    }
-}
-
-/// Tells the outcome of a mutation, after the commit or when nothing will be committed. If sending
+/// Sends the outcome of a mutation, after the commit or when nothing will be committed. If sending
 /// one response panics, Rust prints the panic, and the other responses are sent all the same.
-pub(super) fn tell(done: Done, committed: Result<(), StoreError>) {
-    let _ = catch_unwind(AssertUnwindSafe(|| done(committed)));
+pub(super) fn send(client: Box<dyn Client>, outcome: Outcome) {
+    let _ = catch_unwind(AssertUnwindSafe(|| client.send(outcome)));
 }
 
 /// The sending end of the thread's queue. When it is dropped, the thread finishes the queued
@@ -167,12 +114,12 @@ impl Writer {
         Ok(Writer { queue, thread })
     }
 
-    /// Queues a mutation. The thread later tells its outcome.
+    /// Queues a mutation. The thread later sends its outcome.
     pub(super) fn submit(&self, mutation: Mutation) {
         if let Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) =
             self.queue.try_send(mutation)
         {
-            tell(refused.done, Err(StoreError::Unavailable));
+            send(refused.client, Outcome::Failed(StoreError::Unavailable));
         }
     }
 }
@@ -234,11 +181,11 @@ impl WriterThread {
     /// Commits `first` and the mutations that wait or arrive before the commit, until the group has
     /// [`GROUP`] operations.
     fn run_group(&mut self, first: Mutation) {
-        let since = first.queued_at;
+        let since = first.since;
         let connected = self.connection.take().map_or_else(|| self.connect(lock_wait(since)), Ok);
         let mut connection = match connected {
             Ok(connection) => connection,
-            Err(error) => return tell(first.done, Err(self.report(&error))),
+            Err(error) => return send(first.client, Outcome::Failed(self.report(&error))),
         };
         let found = self.find_shortage(&connection, since);
         let shortage = found.unwrap_or_else(|error| Some(self.write_failed(&error)));
@@ -250,7 +197,7 @@ impl WriterThread {
                 Ok(self.commit_group(transaction, shortage, first))
             }
             Err(error) => {
-                tell(first.done, Err(self.write_failed(&error)));
+                send(first.client, Outcome::Failed(self.write_failed(&error)));
                 Err(error)
             }
         };
@@ -326,14 +273,14 @@ impl WriterThread {
         let mut operations = 0;
         let mut ran = Vec::new();
         let mut next = Some(first);
-        while let Some(Mutation { run, done, size, .. }) = next {
-            operations += size.operations;
+        while let Some(mut mutation) = next {
+            operations += mutation.changes.len();
             let needed = RESERVE + (operations as u64).saturating_sub(1) * OPERATION;
-            let outcome = match shortage.or((free < needed).then_some(StoreError::DiskFull)) {
-                Some(error) if !size.frees_space => Err(error),
-                _ => self.run_one(&writing, run),
-            };
-            ran.push((done, outcome));
+            let shortage = shortage.or((free < needed).then_some(StoreError::DiskFull));
+            let outcome = self.run_one(&writing, &mut mutation, shortage);
+            let outcome =
+                outcome.unwrap_or_else(|error| Outcome::Failed(self.write_failed(&error)));
+            ran.push((mutation.client, outcome));
             let growth = self.database.wal_length().saturating_sub(wal);
             // With little space, another change may fit only in a group of its own.
             let has_room = free >= RESERVE + LARGEST_GROUP && growth < GROUP_BYTES;
@@ -346,8 +293,14 @@ impl WriterThread {
         drop(writing);
         let committed = flushed.and_then(|()| database::commit(transaction));
         let committed = committed.map_err(|error| self.write_failed(&error));
-        for (done, outcome) in ran {
-            tell(done, outcome.and(committed));
+        for (client, outcome) in ran {
+            // A rejection, too, depends on the commit: its reason may be a change of the same group.
+            match (committed, outcome) {
+                (Err(error), outcome) if !matches!(outcome, Outcome::Failed(_)) => {
+                    send(client, Outcome::Failed(error));
+                }
+                (_, outcome) => send(client, outcome),
+            }
         }
         committed.is_ok().then_some(operations)
     }
@@ -388,37 +341,48 @@ impl WriterThread {
         database::commit(transaction)
     }
 
-    /// Runs one mutation in a savepoint. A mutation that rejects itself is `Ok` here, because
-    /// [`Mutation::new`] keeps the rejection.
-    fn run_one(&self, writing: &Writing<'_>, run: Work) -> Result<(), StoreError> {
+    /// Runs one mutation in a savepoint.
+    fn run_one(
+        &self,
+        writing: &Writing<'_>,
+        mutation: &mut Mutation,
+        shortage: Option<StoreError>,
+    ) -> rusqlite::Result<Outcome> {
         let transaction = writing.connection();
-        let failed = |error: rusqlite::Error| self.write_failed(&error);
         // An earlier mutation may have made SQLite end the transaction. A write outside of a
         // transaction would commit by itself, before the response of the group is known.
         if transaction.is_autocommit() {
-            return Err(StoreError::Unavailable);
+            return Ok(Outcome::Failed(StoreError::Unavailable));
         }
-        execute(transaction, "SAVEPOINT mutation").map_err(failed)?;
+        execute(transaction, "SAVEPOINT mutation")?;
         let pending = writing.pending_search();
-        let (keeps, outcome) = match catch_unwind(AssertUnwindSafe(|| run(writing))) {
-            Ok(Ok(())) => (true, Ok(())),
-            Ok(Err(MutationError::Rejected(()))) => (false, Ok(())),
-            Ok(Err(MutationError::Database(error))) => (false, Err(failed(error))),
+        let mut outcome = match catch_unwind(AssertUnwindSafe(|| mutation.run(writing, shortage))) {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(error)) => Outcome::Failed(self.write_failed(&error)),
             Err(_) => {
                 tracing::error!("a mutation panicked and is undone");
-                (false, Err(StoreError::Internal))
+                Outcome::Failed(StoreError::Internal)
             }
         };
-        if !keeps {
+        if !matches!(outcome, Outcome::Changed(_)) {
             writing.forget_search(pending);
-            if !transaction.is_autocommit() {
-                writing.undo().map_err(failed)?;
+            if transaction.is_autocommit() {
+                return Ok(outcome);
+            }
+            execute(transaction, "ROLLBACK TO mutation")?;
+            if let Outcome::Rejected(_, rejection) = &mut outcome
+                && let Rejection::PreconditionFailed { resource, id: Some(id), present, .. } =
+                    rejection
+            {
+                // Looked up after the rollback: earlier operations of a batch may have changed the
+                // record, and their versions are used again.
+                *present = writing.version(resource, *id)?;
             }
         }
         if !transaction.is_autocommit() {
-            execute(transaction, "RELEASE mutation").map_err(failed)?;
+            execute(transaction, "RELEASE mutation")?;
         }
-        outcome
+        Ok(outcome)
     }
 }
 
