@@ -8,11 +8,12 @@
 //!
 //! | file | responsibility |
 //! |---|---|
-//! | `connection` | the listener, the certificate, and one client connection from accept to the lingering close |
+//! | `connection` | the listener, and one client connection from accept to the lingering close |
 //! | `stream` | its socket, and the state that its deadlines depend on |
 //! | `service` | one request: the checks on its head, its body, the response |
 //! | `clients` | the address of a client, and the limits of one address |
 //! | `response` | the response as hyper sends it |
+//! | `tls` | a certificate that can be replaced at run time |
 //! | `limits` | every limit: times, sizes, counts |
 
 mod clients;
@@ -21,6 +22,7 @@ mod limits;
 mod response;
 mod service;
 mod stream;
+mod tls;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -42,13 +44,13 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use connection::Acceptor;
-pub use connection::{Tls, TlsError};
 pub use limits::CONNECTION_LIMITS;
 use limits::{
     ACCEPT_PAUSE, MAX_BUFFER, MAX_METRICS_CONNECTIONS, METRICS_TIMEOUT, WATCHDOG_PERIOD,
     WATCHDOG_TIMEOUT,
 };
 use service::EdgeContext;
+pub use tls::{Tls, TlsError};
 
 use crate::app::Application;
 use crate::clock::Clock;

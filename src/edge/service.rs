@@ -20,12 +20,12 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 use super::clients::{self, Budget, Client, Reservation, TrustedNetworks};
-use super::connection::Tls;
 use super::limits::{
     ADDRESS_BODY_BUDGET, ADDRESS_REQUESTS, BODY_BUDGET, CONNECTION_LIMITS, MAX_TARGET,
 };
 use super::response::{self, ResponseBody, UnreadResponses};
 use super::stream::ConnectionState;
+use super::tls::Tls;
 use crate::app::Application;
 use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits};
