@@ -25,7 +25,6 @@ pub mod clock;
 pub mod config;
 pub mod edge;
 mod files;
-pub mod html;
 pub mod http;
 pub mod json_writer;
 pub mod metrics;

@@ -25,6 +25,9 @@ pub struct Response(::http::Response<Cow<'static, [u8]>>);
 /// The `Content-Type` of every JSON body (contract section 1).
 pub const JSON: &str = "application/json; charset=utf-8";
 
+/// The `Content-Type` of every page.
+pub const HTML: &str = "text/html; charset=utf-8";
+
 impl Response {
     /// A response with a body of the media type `content_type`.
     pub fn new(
@@ -78,6 +81,15 @@ impl Response {
         headers: impl IntoIterator<Item = (&'static str, V)>,
     ) -> Response {
         headers.into_iter().fold(self, |response, (name, value)| response.header(name, value))
+    }
+
+    /// Adds the headers that protect a page, or a redirect to one, in the browser.
+    #[must_use]
+    pub fn protect(self, policy: &'static str) -> Response {
+        self.header("Content-Security-Policy", policy)
+            .header("X-Frame-Options", "DENY")
+            .header("X-Content-Type-Options", "nosniff")
+            .header("Referrer-Policy", "no-referrer")
     }
 
     /// Whether the response has the header `name` (in lower case).

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use jiff::Span;
 
-use super::notice::{METHOD_NOT_ALLOWED, NOT_A_VISIT, Notice, TOO_LARGE};
+use super::page::{METHOD_NOT_ALLOWED, NOT_A_VISIT, Notice, TOO_LARGE};
 use crate::clock::{Moment, Timestamp};
 use crate::http::request::{decode_form, form_pairs};
 use crate::http::{Body, Method, Request};
@@ -12,7 +12,7 @@ use crate::model::KeyId;
 use crate::model::validation::{is_date, is_positive_integer};
 
 /// Maximum size of a form in bytes (contract section 9).
-pub(super) const MAX_BODY: usize = 16 * 1024;
+const MAX_BODY: usize = 16 * 1024;
 
 /// The hidden field with the value of `field` that the form showed first.
 pub(super) fn shown(field: &str) -> String {
@@ -41,38 +41,26 @@ impl Form {
             Method::GET | Method::HEAD => {
                 Ok(Form::parse(request.query.as_deref().unwrap_or_default()))
             }
-            Method::POST => Form::from_body(request),
+            Method::POST => match &request.body {
+                // A body that is no form has no token, and changes nothing.
+                Body::Whole(body) if body.len() <= MAX_BODY => {
+                    Ok(std::str::from_utf8(body).map(Form::parse).unwrap_or_default())
+                }
+                Body::Whole(_) | Body::TooLarge => Err(TOO_LARGE),
+            },
             _ => Err(METHOD_NOT_ALLOWED),
         }
     }
 
-    /// The form in the body of a POST. A body that is not a form becomes an empty form, which has
-    /// no token and changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`TOO_LARGE`] if the body exceeds [`MAX_BODY`].
-    fn from_body(request: &Request) -> Result<Form, Notice> {
-        let body = match &request.body {
-            Body::Whole(body) if body.len() <= MAX_BODY => body,
-            Body::Whole(_) | Body::TooLarge => return Err(TOO_LARGE),
-        };
-        let media_type = request
-            .header("content-type")
-            .and_then(|value| value.split(';').next())
-            .unwrap_or_default();
-        if !media_type.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
-            return Ok(Form::default());
-        }
-        Ok(std::str::from_utf8(body).map(Form::parse).unwrap_or_default())
-    }
-
     /// Skips fields that are not UTF-8.
     fn parse(text: &str) -> Form {
-        let pairs = form_pairs(text).filter_map(|(_, name, value)| {
-            Some((decode_form(name).ok()?, decode_form(value).ok()?))
-        });
-        Form(pairs.collect())
+        let mut form = Form::default();
+        for (_, name, value) in form_pairs(text) {
+            if let (Ok(name), Ok(value)) = (decode_form(name), decode_form(value)) {
+                form.0.push((name, value));
+            }
+        }
+        form
     }
 
     /// The form with these values of a field in place of its own.
@@ -98,6 +86,11 @@ impl Form {
 
     pub(super) fn contains(&self, name: &str, value: &str) -> bool {
         self.all(name).any(|own| own == value)
+    }
+
+    /// Whether the field has another value than the page showed first.
+    pub(super) fn has_changed(&self, name: &str) -> bool {
+        !self.contains(&shown(name), self.get(name))
     }
 
     /// The id in a field. Returns `None` unless it consists of digits only.

@@ -5,38 +5,41 @@
 //! page works without JavaScript. An error is shown on the page that the form was sent from, or on
 //! a page of its own.
 
-mod actions;
+mod admin;
 mod form;
-mod notice;
 mod page;
-mod passwords;
-mod pending_keys;
 mod session;
-mod sign_in;
-mod signed_in;
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
+use base64ct::{Base64, Encoding as _};
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+
 use crate::api::routes::PANEL_PATH;
-use crate::clock::Moment;
-use crate::html;
 use crate::http::response::encode_unprintable;
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
 use crate::store::registry::{Action, Registry, TenantRow};
+use admin::{AdminRequest, PendingKey};
 use form::Form;
-use notice::{Notice, OVERLOADED, SESSION_ENDED};
-use page::{Content, Page, SCRIPT, STYLE};
-use passwords::Passwords;
-use pending_keys::PendingKeys;
-use session::Session;
-use signed_in::{SignedInRequest, notice_of};
+use page::{Content, NO_NOTICE, Notice, OVERLOADED, Page, SCRIPT, SESSION_ENDED, STYLE};
+use session::{Attempts, Session, sign_in, sign_in_page};
 
 /// The value of the header `Allow`.
 const METHODS: &str = "GET, HEAD, POST";
 
-static POLICY: LazyLock<String> = LazyLock::new(|| html::policy(STYLE, SCRIPT));
+/// The page loads nothing. It applies its own style and script, and sends forms to this host.
+static POLICY: LazyLock<String> = LazyLock::new(|| {
+    let [style, script] =
+        [STYLE, SCRIPT].map(|text| Base64::encode_string(&Sha256::digest(text.as_bytes())));
+    format!(
+        "default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; \
+         img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+});
 
 /// How a request to the panel goes on.
 pub enum Admission {
@@ -53,16 +56,17 @@ pub struct Panel {
     registry: Arc<Registry>,
     /// The requests a minute of a key without a limit of its own.
     rate_limit: NonZeroU32,
-    passwords: Passwords,
-    pending_keys: PendingKeys,
+    attempts: Attempts,
+    /// New keys that no page has shown yet, the oldest first.
+    pending_keys: Mutex<VecDeque<PendingKey>>,
 }
 
 impl Panel {
     /// A panel for the tenants of `registry`. A key without a limit of its own has `rate_limit`
     /// requests a minute.
     pub fn new(registry: Arc<Registry>, rate_limit: NonZeroU32) -> Panel {
-        let (passwords, pending_keys) = (Passwords::default(), PendingKeys::default());
-        Panel { registry, rate_limit, passwords, pending_keys }
+        let (attempts, pending_keys) = (Attempts::default(), Mutex::default());
+        Panel { registry, rate_limit, attempts, pending_keys }
     }
 
     /// The response if too many requests wait (contract section 9).
@@ -105,19 +109,14 @@ impl Panel {
     fn handle(&self, request: &Request, tenant: &mut Option<String>) -> Result<Response, Notice> {
         let form = Form::of(request)?;
         if is_form(request, &form, "sign-in") {
-            return sign_in::sign_in(self, request, &form, tenant);
+            return sign_in(self, request, &form, tenant);
         }
         let Some(session) = &Session::find(self, request)? else {
             return signed_out(request, &form);
         };
         *tenant = Some(session.tenant.name.clone());
-        let signed_in = SignedInRequest { panel: self, request, session };
-        if request.method == Method::POST { signed_in.post(&form) } else { signed_in.get(&form) }
-    }
-
-    /// Removes new keys that nobody fetched in time. The server calls it once a minute.
-    pub fn forget_unfetched_keys(&self, now: Moment) {
-        self.pending_keys.purge(now.monotonic);
+        let admin = AdminRequest { panel: self, request, session };
+        if request.method == Method::POST { admin.post(&form) } else { admin.get(&form) }
     }
 }
 
@@ -126,17 +125,24 @@ fn is_form(request: &Request, form: &Form, action: &str) -> bool {
     request.method == Method::POST && form.get("action") == action
 }
 
-/// The page of a request without a session.
+/// The page of a request without a session. It tells nothing of what another admin has done in this
+/// browser, even after a step back.
 fn signed_out(request: &Request, form: &Form) -> Result<Response, Notice> {
-    let is_form = request.method == Method::POST;
-    let notice = if is_form { SESSION_ENDED } else { notice_of(form) };
-    sign_in::page(request, notice, "")
+    let notice = match form.get("done") {
+        _ if request.method == Method::POST => SESSION_ENDED,
+        "signed-out" => Notice::success("You are signed out."),
+        "password-changed" => Notice::success(
+            "The password is changed and every session has ended. Sign in with the new one.",
+        ),
+        _ => NO_NOTICE,
+    };
+    sign_in_page(request, notice, "")
 }
 
 /// Adds the security headers. `/docs` has the same origin, and runs a script of another project. The
 /// last header separates a window of `/docs` from one of the panel.
 fn protect(response: Response) -> Response {
-    html::protect(response, &POLICY).header("Cross-Origin-Opener-Policy", "same-origin")
+    response.protect(&POLICY).header("Cross-Origin-Opener-Policy", "same-origin")
 }
 
 /// The page of an error that no other page shows.

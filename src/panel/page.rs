@@ -1,25 +1,124 @@
-//! The data of the pages, which the templates render.
+//! What a browser gets: a notice about its request, and the data that the templates render.
 
+use std::borrow::Cow;
+use std::error::Error;
 use std::num::NonZeroU32;
 
 use askama::Template;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::METHODS;
 use super::form::{ENDS, Form, OVERLAPS};
-use super::notice::Notice;
-use super::pending_keys::PendingKey;
 use super::session::Session;
-use crate::html::{self, HTML};
+use crate::clock::{Moment, Timestamp};
 use crate::http::Response;
-use crate::model::{Scope, Scopes};
-use crate::store::registry::{Event, KeyRow};
+use crate::http::response::HTML;
+use crate::model::{Access, Scope, Scopes};
+use crate::store::registry::{Event, KeyRow, KeyState, MAX_KEYS, RegistryError};
+use crate::words;
 
-/// The style of every page, after [`html::BASE_STYLE`].
 pub(super) const STYLE: &str = include_str!("style.css");
-/// The script of every page.
 pub(super) const SCRIPT: &str = include_str!("script.js");
 
-/// With more keys than these, the page of the keys has a filter.
+/// With more keys than these, the list has a filter.
 const MANY: usize = 9;
+
+/// The most keys in a list. A tenant has up to 200 keys.
+const KEYS_IN_LIST: usize = 50;
+
+/// From this time before its end on, a key is marked in the list.
+const NEAR_END_SECONDS: i64 = 7 * 24 * 60 * 60;
+
+/// A message at the top of a page. An error is a notice, too.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Notice {
+    /// The status of the response. From 400 on, the notice is an error.
+    pub(super) status: u16,
+    /// The fault or the success, and the next step. Without text, the page shows no notice.
+    pub(super) text: Cow<'static, str>,
+    /// The invalid fields of the form and their errors, in the order of the form.
+    pub(super) fields: Vec<(&'static str, String)>,
+}
+
+pub(super) const NO_NOTICE: Notice = Notice::success("");
+/// The response does not say which of both is wrong.
+pub(super) const WRONG_CREDENTIALS: Notice =
+    Notice::new(401, "The tenant or the password is wrong.");
+pub(super) const SIGN_IN_TOKEN: Notice =
+    Notice::new(403, "This form was too old, or your browser blocks cookies. Please try again.");
+pub(super) const SESSION_ENDED: Notice =
+    Notice::new(403, "Your session is over. Nothing was changed. Please sign in again.");
+pub(super) const FORM_TOKEN: Notice =
+    Notice::new(403, "This form was too old or did not come from this page. Nothing was changed.");
+pub(super) const NOT_A_VISIT: Notice = Notice::new(
+    403,
+    "A script or a frame asked for this page. Nothing was changed. Open the page itself.",
+);
+pub(super) const METHOD_NOT_ALLOWED: Notice =
+    Notice::new(405, "This page supports only GET, HEAD and POST.");
+pub(super) const TOO_LARGE: Notice =
+    Notice::new(413, "The form is too large. Nothing was changed.");
+pub(super) const TOO_MANY_ATTEMPTS: Notice =
+    Notice::new(429, "Too many wrong passwords. Please wait a minute, then try again.");
+pub(super) const OVERLOADED: Notice = Notice::new(
+    503,
+    "Too many requests are waiting at the moment. Nothing was changed. Please try again in a few seconds.",
+);
+
+impl Notice {
+    const fn new(status: u16, text: &'static str) -> Notice {
+        Notice { status, text: Cow::Borrowed(text), fields: Vec::new() }
+    }
+
+    pub(super) const fn success(text: &'static str) -> Notice {
+        Notice::new(200, text)
+    }
+
+    /// The error of a form that cannot be accepted.
+    pub(super) fn invalid(text: impl Into<Cow<'static, str>>) -> Notice {
+        Notice { text: text.into(), ..Notice::new(422, "") }
+    }
+
+    /// An internal error. The log has the cause.
+    pub(super) fn internal(error: &dyn Error) -> Notice {
+        tracing::error!(%error, "a request to the panel failed");
+        let text = "Something went wrong on our side. Please try again, or ask the operator.";
+        Notice::new(500, text)
+    }
+
+    pub(super) const fn is_error(&self) -> bool {
+        self.status >= 400
+    }
+
+    /// The error of a field, or an empty text.
+    fn error_of(&self, field: &str) -> &str {
+        self.fields.iter().find(|(name, _)| *name == field).map_or("", |(_, error)| error)
+    }
+
+    /// Whether the field is the first invalid field of the form. The browser puts the cursor there.
+    fn begins_with(&self, field: &str) -> bool {
+        self.fields.first().is_some_and(|(name, _)| *name == field)
+    }
+}
+
+/// The error of a request that the registry rejects.
+impl From<RegistryError> for Notice {
+    fn from(error: RegistryError) -> Notice {
+        match error {
+            RegistryError::NoKey(_) => {
+                Notice::new(404, "There is no such key. Nothing was changed.")
+            }
+            RegistryError::KeyEnded { state, .. } => Notice::invalid(format!(
+                "This key is {state} and cannot be changed or replaced. Nothing was changed."
+            )),
+            RegistryError::TooManyKeys => Notice::invalid(format!(
+                "This tenant has {MAX_KEYS} keys, the most it can have, revoked and expired ones \
+                 included. No key was created. Delete one first."
+            )),
+            error => Notice::internal(&error),
+        }
+    }
+}
 
 /// A page: the same frame and notice around any content.
 #[derive(Template)]
@@ -40,6 +139,11 @@ pub(super) enum Content<'a> {
         token: &'a str,
     },
     Keys(&'a KeyList<'a>),
+    NewKey {
+        secret: &'a str,
+        /// The address of this server, such as `https://desk.example`.
+        server: &'a str,
+    },
     KeyForm {
         /// The key that is changed, or `None` for a new key.
         key: Option<&'a KeyRow>,
@@ -48,39 +152,160 @@ pub(super) enum Content<'a> {
         action: &'a str,
         /// The server's limit.
         rate_limit: NonZeroU32,
+        now: Moment,
     },
     /// A form that confirms an action on a key.
     Confirmation {
         key: &'a KeyRow,
         /// `revoke`, `delete` or `replace`.
         action: &'a str,
-        is_active: bool,
+        now: Moment,
     },
+    Activity {
+        changes: Vec<Event>,
+        sign_ins: Vec<Event>,
+    },
+    Password,
     /// The notice alone.
     Failure,
-}
-
-pub(super) struct KeyList<'a> {
-    pub(super) tenant: &'a str,
-    /// Why the tenant is inactive, if it is.
-    pub(super) inactive: Option<String>,
-    pub(super) new_key: Option<PendingKey>,
-    pub(super) active: Vec<KeyRow>,
-    pub(super) ended: Vec<KeyRow>,
-    pub(super) total: usize,
-    /// A part of the names or prefixes, or empty.
-    pub(super) filter: &'a str,
-    /// The server's limit.
-    pub(super) rate_limit: NonZeroU32,
-    /// The id and the title of each list, and its events, the newest first.
-    pub(super) event_lists: [(&'static str, &'static str, Vec<Event>); 2],
 }
 
 impl Page<'_> {
     /// The response with this page. Writing to a `String` does not fail.
     pub(super) fn respond(&self) -> Response {
         let body = self.render().unwrap_or_default();
-        self.notice.add_headers(Response::new(self.notice.status, HTML, body.into_bytes()))
+        let response = Response::new(self.notice.status, HTML, body.into_bytes());
+        match self.notice.status {
+            405 => response.header("Allow", METHODS),
+            429 => response.header("Retry-After", "60"),
+            503 => response.header("Retry-After", "1"),
+            _ => response,
+        }
+    }
+}
+
+/// The addresses and the titles of the pages behind the tabs.
+const TABS: [(&str, &str); 3] =
+    [("/api_keys.php", "API keys"), ("?activity", "Activity"), ("?password", "Password")];
+
+/// The columns of the list: the order in which a column is sorted first, and its heading.
+const COLUMNS: [(&str, &str); 4] =
+    [("name", "Key"), ("-created", "Created"), ("-used", "Last used"), ("end", "Expires")];
+
+/// Keys that match a filter: the active ones, or those that are revoked or expired.
+pub(super) struct KeyList<'a> {
+    /// Why the tenant is inactive, if it is.
+    pub(super) inactive: Option<String>,
+    pub(super) now: Moment,
+    /// The server's limit.
+    pub(super) rate_limit: NonZeroU32,
+    /// The keys of this page of the list.
+    rows: Vec<KeyRow>,
+    /// A part of the names or prefixes, or empty.
+    filter: &'a str,
+    /// One of [`COLUMNS`]; `-` is the descending order.
+    order: &'a str,
+    shows_ended: bool,
+    /// From 1 on.
+    page: usize,
+    pages: usize,
+    /// The numbers of keys that match the filter.
+    active: usize,
+    ended: usize,
+    /// The number of the tenant's keys.
+    total: usize,
+}
+
+impl<'a> KeyList<'a> {
+    /// The list that the query of the address asks for.
+    pub(super) fn new(
+        keys: Vec<KeyRow>,
+        query: &'a Form,
+        now: Moment,
+        rate_limit: NonZeroU32,
+    ) -> KeyList<'a> {
+        let filter = query.get("q").trim();
+        let shows_ended = query.get("list") == "ended";
+        let order = if query.get("sort").is_empty() { "-created" } else { query.get("sort") };
+        let (total, part) = (keys.len(), filter.to_lowercase());
+        let (mut active, mut ended) = (Vec::new(), Vec::new());
+        for key in keys {
+            if key.name.to_lowercase().contains(&part) || key.prefix.starts_with(filter) {
+                let is_active = key.state(now) == KeyState::Active;
+                if is_active { active.push(key) } else { ended.push(key) }
+            }
+        }
+        let (active_count, ended_count) = (active.len(), ended.len());
+        let mut rows = if shows_ended { ended } else { active };
+        match order.trim_start_matches('-') {
+            "name" => rows.sort_by_key(|key| key.name.to_lowercase()),
+            "used" => rows.sort_by_key(|key| key.last_used_at),
+            // A key without an end comes last.
+            "end" => rows.sort_by_key(|key| {
+                let end = key.revoked_at.or(key.expires_at);
+                (end.is_none(), end)
+            }),
+            _ => rows.sort_by_key(|key| key.id.0),
+        }
+        if order.starts_with('-') {
+            rows.reverse();
+        }
+        let pages = rows.len().div_ceil(KEYS_IN_LIST).max(1);
+        let page = query.get("page").parse().unwrap_or(1).clamp(1, pages);
+        let rows = rows.into_iter().skip((page - 1) * KEYS_IN_LIST).take(KEYS_IN_LIST).collect();
+        KeyList {
+            inactive: None,
+            now,
+            rate_limit,
+            rows,
+            filter,
+            order,
+            shows_ended,
+            page,
+            pages,
+            active: active_count,
+            ended: ended_count,
+            total,
+        }
+    }
+
+    /// The address of the list in another order, of the other keys, or of another page.
+    fn link(&self, order: &str, shows_ended: bool, page: usize) -> String {
+        let [filter, order] =
+            [self.filter, order].map(|text| utf8_percent_encode(text, NON_ALPHANUMERIC));
+        let list = if shows_ended { "ended" } else { "active" };
+        format!("?q={filter}&sort={order}&list={list}&page={page}")
+    }
+
+    /// Whether the list is sorted by the column: `ascending`, `descending` or `none`.
+    fn sorted(&self, column: &str) -> &'static str {
+        if self.order.trim_start_matches('-') != column.trim_start_matches('-') {
+            "none"
+        } else if self.order.starts_with('-') {
+            "descending"
+        } else {
+            "ascending"
+        }
+    }
+
+    /// The address after a click on the heading of the column.
+    fn sorted_by(&self, column: &str) -> String {
+        let order = match self.sorted(column) {
+            "none" => column,
+            "ascending" => &format!("-{}", self.order),
+            _ => self.order.trim_start_matches('-'),
+        };
+        self.link(order, self.shows_ended, 1)
+    }
+
+    fn on_page(&self, page: usize) -> String {
+        self.link(self.order, self.shows_ended, page)
+    }
+
+    /// Which of the matching keys this page has: `51 to 100`.
+    fn range(&self) -> String {
+        let before = (self.page - 1) * KEYS_IN_LIST;
+        format!("{} to {}", before + 1, before + self.rows.len())
     }
 }
 
@@ -89,5 +314,49 @@ fn scopes(key: &KeyRow) -> String {
         scopes if scopes == Scopes::every() => "all scopes".to_owned(),
         scopes if scopes == Scopes::read_only() => "read only".to_owned(),
         scopes => scopes.names().join(", "),
+    }
+}
+
+/// Whether a key is near its end.
+fn is_near(end: &Timestamp, now: &Moment) -> bool {
+    end.unix() - now.unix_seconds() < NEAR_END_SECONDS
+}
+
+/// The time from now to then: `in 10 days`, `3 hours ago`.
+fn relative(then: &Timestamp, now: &Moment) -> String {
+    let seconds = then.unix() - now.unix_seconds();
+    let distance = seconds.unsigned_abs();
+    let (unit, length) = match distance {
+        0..5_400 => ("minute", 60),
+        5_400..84_600 => ("hour", 3_600),
+        84_600..5_184_000 => ("day", 86_400),
+        5_184_000..63_072_000 => ("month", 2_629_746),
+        _ => ("year", 31_556_952),
+    };
+    let number = ((distance + length / 2) / length).max(1);
+    let time = words::count(number, unit);
+    if seconds > 0 { format!("in {time}") } else { format!("{time} ago") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    #[test]
+    fn a_distance_is_told_in_the_unit_that_people_use() {
+        let now = Clock::manual("2026-11-20T19:30:42Z".parse().unwrap()).now();
+        for (then, expected) in [
+            ("2026-11-20T19:30:00Z", "1 minute ago"),
+            ("2026-11-20T20:15:42Z", "in 45 minutes"),
+            ("2026-11-20T23:59:59Z", "in 4 hours"),
+            ("2026-11-21T19:30:42Z", "in 1 day"),
+            ("2026-11-30T23:59:59Z", "in 10 days"),
+            ("2026-10-01T00:00:00Z", "51 days ago"),
+            ("2027-11-20T19:30:42Z", "in 12 months"),
+            ("2999-06-30T23:59:59Z", "in 973 years"),
+        ] {
+            assert_eq!(relative(&then.parse().unwrap(), &now), expected);
+        }
     }
 }

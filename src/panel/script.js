@@ -1,21 +1,23 @@
 "use strict";
 // The pages also work without this script. It shows local times, copies the new key, shows the date where it is needed,
 // and ticks checkboxes without a round trip.
+const minute = (at) => at.toISOString().slice(0, 16).replace("T", " ");
 for (const time of document.querySelectorAll("time")) {
-  const at = new Date(time.dateTime);
-  time.title = time.textContent;
-  const local = new Date(at - at.getTimezoneOffset() * 60_000).toISOString();
-  time.children[0].textContent = local.slice(0, 10);
-  time.children[1].textContent = local.slice(11, 16);
+  const utc = new Date(time.dateTime);
+  const local = minute(new Date(utc - utc.getTimezoneOffset() * 60_000));
+  time.title = `${local} (${time.title})`;
+  // A key that ends with a day in UTC has this day in every time zone: an admin chose the date.
+  if (time.dateTime.endsWith("T23:59:59Z")) continue;
+  if (time.textContent === minute(utc)) time.textContent = local;
+  if (time.textContent === minute(utc).slice(0, 10)) time.textContent = local.slice(0, 10);
 }
 const zone = document.getElementById("zone");
 if (zone) zone.textContent = `Times are in the time zone ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
 
-const copy = document.getElementById("copy");
-if (copy) {
-  copy.hidden = false;
-  copy.addEventListener("click", () => {
-    getSelection().selectAllChildren(document.getElementById("secret"));
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
     // `navigator.clipboard` would need HTTPS.
     const copied = document.execCommand("copy");
     document.getElementById("copied").textContent = copied ? "Copied." : "Please copy the selected text.";

@@ -1,8 +1,7 @@
 //! The reference of the API: files that are the same for every client. The page `/docs` is
 //! [Scalar](https://scalar.com), a script of another project, which shows `/openapi.json`.
 
-use crate::html;
-use crate::http::response::JSON;
+use crate::http::response::{HTML, JSON};
 use crate::http::{Request, Response};
 
 /// A file in the binary. `build.rs` compresses it.
@@ -37,7 +36,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// The OpenAPI document. `make openapi` writes the file.
 pub const OPENAPI_TEXT: &str = include_str!("../../docs/openapi.json");
 pub static OPENAPI: Document = document!(JSON, "docs/", "openapi.json");
-pub static PAGE: Document = document!(html::HTML, "src/reference/", "page.html");
+pub static PAGE: Document = document!(HTML, "src/reference/", "page.html");
 pub static SCRIPT: Document = Document {
     media_type: "text/javascript; charset=utf-8",
     plain: None,
@@ -74,7 +73,7 @@ impl Document {
             .header("ETag", etag)
             .header("Cache-Control", "no-cache")
             .header("Vary", "Accept-Encoding");
-        html::protect(response, POLICY)
+        response.protect(POLICY)
     }
 }
 

@@ -63,6 +63,31 @@ fn a_new_key_works_and_is_shown_once_and_never_stored() {
     assert!(!again.text().contains(&key));
     assert!(!browser.get("").text().contains(&key));
     assert_eq!(panel.keys(&acme).len(), 1, "reloading makes no second key");
+
+    // A key that nobody fetches for five minutes is gone.
+    let late = browser.send("create", &[("name", "Late"), ("scope", "read")]).is(303);
+    panel.advance(300);
+    assert_eq!(browser.get(late.query()).new_key(), None);
+}
+
+#[test]
+fn a_new_key_comes_with_a_request_that_works() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    for (host, server) in [
+        ("desk.example:8443", "http://desk.example:8443"),
+        ("[2001:db8::7]", "http://[2001:db8::7]"),
+        ("a\"; rm -r ~", "http://localhost"),
+    ] {
+        let made = browser.send("create", &[("name", "Web shop"), ("scope", "read")]).is(303);
+        let mut request = browser.request(Method::GET, made.query(), None);
+        request.headers.insert("host", host.parse().unwrap());
+        let page = panel.ask(&request).is(200);
+        let key = page.new_key().unwrap();
+        let line = format!("curl -H \"Authorization: Bearer {key}\" {server}/whoami.php");
+        page.saying(&line).saying("href=\"/docs\"");
+    }
 }
 
 #[test]
@@ -165,25 +190,34 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
-    browser.get("").is(200).saying("No keys yet.");
+    browser.get("").is(200).saying("No keys yet");
     let key = browser.create_key("Web shop", &["customers:read"]);
     let row = panel.keys(&acme)[0].clone();
-    browser.get("").saying("Web shop").saying(&key[..8]).saying("customers:read").saying("Never");
-    let shown = "<time datetime=\"2026-11-20T19:30:42Z\"><span>2026-11-20</span> <span>19:30 UTC</span></time>";
+    browser
+        .get("")
+        .saying("Web shop")
+        .saying(&key[..8])
+        .saying("customers:read")
+        .saying("not yet")
+        .saying("never");
+    let shown =
+        "<time datetime=\"2026-11-20T19:30:42Z\" title=\"2026-11-20 19:30 UTC\">2026-11-20</time>";
     browser.get("").saying(shown);
     panel.advance(3600);
     panel.app.registry.record_use(row.id, panel.clock.now());
-    browser.get("").saying("<span>20:30 UTC</span>");
+    panel.advance(7200);
+    browser.get("").saying("title=\"2026-11-20 20:30 UTC\">2 hours ago<");
 
     let page = browser.send("revoke", &[("key", &row.id.to_string())]).is(303);
     let data_dir = page.query().to_owned();
-    browser.get(&data_dir).saying("The key is revoked.").saying("Revoked");
+    browser.get(&data_dir).saying("The key is revoked.");
+    browser.get("list=ended").saying("Web shop").saying("Revoked <time");
     assert!(panel.key(&key).revoked_at.is_some());
     // Revoking it again is not an error and adds no event.
     browser.send("revoke", &[("key", &row.id.to_string())]).is(303);
     browser.get(&format!("revoke={}", row.id)).is(200);
     browser.send("delete", &[("key", &row.id.to_string())]).is(303);
-    browser.get("done=deleted").saying("The key is deleted.").saying("No keys yet.");
+    browser.get("done=deleted").saying("The key is deleted.").saying("No keys yet");
     browser.send("delete", &[("key", &row.id.to_string())]).is(404);
     let events_shown: Vec<_> = panel
         .app
@@ -242,39 +276,35 @@ fn a_key_ends_when_the_form_says() {
 }
 
 #[test]
-fn an_expired_key_stays_in_the_list_behind_the_active_ones() {
+fn a_key_warns_of_its_end_and_moves_to_the_ended_keys() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
     browser.create_key("Lasting", &["read"]);
-    let fields =
-        [("name", "Ending"), ("scope", "read"), ("expires", "date"), ("date", "2026-11-20")];
-    browser.send("create", &fields).is(303);
-    let place = |text: &str, name: &str| text.find(&format!("<bdi>{name}</bdi>")).unwrap();
-    let shown = "<time datetime=\"2026-11-20T23:59:59Z\">";
-    let page = browser.get("").saying(&format!("data-label=\"Expires\">{shown}"));
-    assert!(place(&page.text(), "Ending") < place(&page.text(), "Lasting"));
-    assert!(!page.text().contains("Revoked and expired"));
-    panel.advance(5 * 3600);
-    let page = browser.get("").saying(&format!("data-label=\"State\">Expired {shown}"));
-    let page = page.saying("<summary>Revoked and expired keys (1)</summary>");
-    assert!(place(&page.text(), "Lasting") < place(&page.text(), "Ending"));
-    let id = panel.keys(&acme)[1].id;
-    assert!(
-        !page.text().contains(&format!("?edit={id}"))
-            && !page.text().contains(&format!("?revoke={id}"))
-    );
-    browser
-        .get(&format!("replace={id}"))
-        .is(422)
-        .saying("This key is expired and cannot be changed or replaced.");
+    for date in ["2026-12-01", "2026-11-21"] {
+        let fields = [("name", date), ("scope", "read"), ("expires", "date"), ("date", date)];
+        browser.send("create", &fields).is(303);
+    }
+    let end = "datetime=\"2026-11-21T23:59:59Z\" title=\"2026-11-21 23:59 UTC\">2026-11-21<";
+    let page = browser.get("").saying(end).saying("<span class=\"near\">in 1 day<");
+    let page = page.saying(">2026-12-01<").saying("<span class=\"quiet\">in 11 days<");
+    assert!(!page.text().contains("list=ended"));
+    panel.advance(29 * 3600);
+    let mut browser = panel.signed_in("acme");
+    let page = browser.get("").saying("Active (2)").saying("Revoked and expired (1)");
+    assert!(!page.text().contains(end));
+    let page = browser.get("list=ended").saying("Expired <time").saying(end);
+    let id = panel.keys(&acme)[2].id;
+    for action in ["edit", "revoke"] {
+        assert!(!page.text().contains(&format!("?{action}={id}")), "{action}");
+    }
+    let refusal = "This key is expired and cannot be changed or replaced.";
+    browser.get(&format!("replace={id}")).is(422).saying(refusal);
     let replacement = [("key", &*id.to_string()), ("overlap", "1d")];
-    browser
-        .send("replace", &replacement)
-        .is(422)
-        .saying("This key is expired and cannot be changed or replaced. Nothing was changed.");
+    let page = browser.send("replace", &replacement).is(422).saying(refusal);
+    page.saying("Nothing was changed.");
     browser.send("delete", &[("key", &id.to_string())]).is(303);
-    assert_eq!(panel.keys(&acme).len(), 1);
+    assert_eq!(panel.keys(&acme).len(), 2);
 }
 
 #[test]
@@ -308,11 +338,9 @@ fn a_key_is_replaced_and_the_new_one_shown_once() {
         assert_eq!(old.expires_at.unwrap().to_string(), end);
         assert_eq!((new.expires_at, new.rate_limit, new.scopes), (None, limit, old.scopes));
     }
-    browser
-        .get("")
-        .saying("500 requests a minute")
-        .saying("Key replaced <bdi>Web shop</bdi>")
-        .saying("Key limit changed");
+    browser.get("").saying("500 requests a minute");
+    let page = browser.get("activity").saying("Key replaced <bdi>Web shop</bdi>");
+    page.saying("Key limit changed");
     let id = panel.keys(&acme).last().unwrap().id.to_string();
     let count = panel.keys(&acme).len();
     for overlap in ["", "2d", "-1h"] {
@@ -325,9 +353,9 @@ fn a_key_is_replaced_and_the_new_one_shown_once() {
 }
 
 impl BrowserSession<'_> {
-    /// The changes and the sign-ins on the page, the newest first, each without its time.
+    /// The changes and the sign-ins on their page, the newest first, each without its time.
     fn events(&mut self) -> [Vec<String>; 2] {
-        let text = self.get("").is(200).text();
+        let text = self.get("activity").is(200).text();
         ["changes", "sign-ins"].map(|id| {
             let list = text.split_once(&format!("<h2 id=\"{id}\">")).map_or("", |(_, list)| list);
             let list = list.split("</section>").next().unwrap();
@@ -340,22 +368,22 @@ impl BrowserSession<'_> {
 }
 
 #[test]
-fn the_last_twenty_changes_stand_at_the_foot() {
+fn the_last_fifty_changes_have_a_page() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
-    for count in 0..20 {
+    for count in 0..50 {
         browser.create_key(&format!("panel's {count}"), &["read"]);
     }
     let now = panel.clock.now();
     let typed = NewKey::new("typed", Scopes::every());
     panel.app.registry.administer(acme.id, Admin::CommandLine, now).create_key(&typed).unwrap();
     let [changes, sign_ins] = browser.events();
-    assert_eq!((changes.len(), sign_ins.len()), (20, 1));
+    assert_eq!((changes.len(), sign_ins.len()), (50, 1));
     assert!(changes[0].starts_with("Key created <bdi>typed</bdi>"), "{}", changes[0]);
     assert!(changes[0].contains("via the command line"), "{}", changes[0]);
-    assert!(changes[19].contains("panel&#39;s 1</bdi>"), "{}", changes[19]);
-    assert!(changes[19].contains("from 127.0.0.1"), "{}", changes[19]);
+    assert!(changes[49].contains("panel&#39;s 1</bdi>"), "{}", changes[49]);
+    assert!(changes[49].contains("from 127.0.0.1"), "{}", changes[49]);
 }
 
 #[test]
@@ -405,7 +433,7 @@ fn a_tenant_has_at_most_200_keys() {
         browser.send(action, &fields).is(422).saying("This tenant has 200 keys");
     }
     assert_eq!(panel.keys(&acme).len(), 200);
-    assert!(browser.get("").is(200).text().len() < 1024 * 1024);
+    assert!(browser.get("").is(200).text().len() < 100 * 1024);
     browser.send("delete", &[("key", &last)]).is(303);
     browser.create_key("one more", &["all"]);
 }
@@ -493,6 +521,15 @@ fn two_forms_of_one_key_keep_each_others_changes() {
     assert_eq!((&*key.name, key.rate_limit.map(|limit| limit.get())), ("Shop", Some(50)));
 }
 
+impl BrowserSession<'_> {
+    /// The names of the keys in the list, from top to bottom.
+    fn listed(&mut self, query: &str) -> Vec<String> {
+        let text = self.get(query).is(200).text();
+        let rows = text.split("<tr role=\"row\">").skip(1).filter(|row| row.contains("<td"));
+        rows.map(|row| between(row, "<bdi>", "</bdi>")).collect()
+    }
+}
+
 #[test]
 fn a_filter_finds_keys_by_name_or_prefix() {
     let panel = Panel::new();
@@ -504,17 +541,45 @@ fn a_filter_finds_keys_by_name_or_prefix() {
     assert!(!browser.get("").text().contains("type=\"search\""), "few keys need no filter");
     let keys = panel.keys(&acme);
     browser.send("revoke", &[("key", &keys[1].id.to_string())]).is(303);
-    let mut shown = |query: &str| {
-        let text = browser.get(query).is(200).text();
-        let rows = text.split("<tr role=\"row\">").skip(1).filter(|row| row.contains("<td"));
-        rows.map(|row| between(row, "<bdi>", "</bdi>")).collect::<Vec<_>>()
-    };
-    assert_eq!(shown("q="), ["Import", "Web shop", "Old shop"]);
-    assert_eq!(shown("q=+SHOP+"), ["Web shop", "Old shop"]);
-    assert_eq!(shown(&format!("q={}", keys[2].prefix)), ["Import"]);
-    assert_eq!(shown("q=nothing"), [""; 0]);
-    let page = browser.get("q=old").saying("1 of 3.").saying("<details class=\"ended\" open>");
-    page.saying("value=\"old\"");
+    assert_eq!(browser.listed("q="), ["Import", "Web shop"]);
+    assert_eq!(browser.listed("q=+SHOP+"), ["Web shop"]);
+    assert_eq!(browser.listed("q=+SHOP+&list=ended"), ["Old shop"]);
+    assert_eq!(browser.listed(&format!("q={}", keys[2].prefix)), ["Import"]);
+    let page = browser.get("q=old").saying("Active (0)").saying("1 of 3.");
+    page.saying("&#38;list=ended&#38;").saying("value=\"old\"");
+    browser.get("q=<x>").saying("No key has “&#60;x&#62;” in its name");
+}
+
+#[test]
+fn a_list_has_fifty_keys_and_is_sorted_by_any_column() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    for count in 10..72 {
+        let end = ["30d", "never"][count % 2];
+        let fields = [("name", &*format!("Key {count}")), ("scope", "read"), ("expires", end)];
+        browser.send("create", &fields).is(303);
+        panel.advance(1);
+    }
+    let used = panel.keys(&acme)[5].id;
+    panel.app.registry.record_use(used, panel.clock.now());
+    for (query, place, name) in [
+        ("", 0, "Key 71"),
+        ("sort=created", 0, "Key 10"),
+        ("sort=name", 1, "Key 11"),
+        ("sort=-name", 0, "Key 71"),
+        ("sort=-used", 0, "Key 15"),
+        ("sort=end", 1, "Key 12"),
+        ("sort=-end", 0, "Key 71"),
+        ("page=2", 0, "Key 21"),
+        ("page=99&sort=nonsense", 11, "Key 71"),
+    ] {
+        let names = browser.listed(query);
+        assert_eq!(names[place], name, "{query}: {names:?}");
+        assert_eq!(names.len(), if query.contains("page") { 12 } else { 50 });
+    }
+    let page = browser.get("sort=name&page=2").saying("51 to 62 of 62").saying("Previous");
+    page.saying("aria-sort=\"ascending\"><a href=\"?q=&#38;sort=%2Dname&#38;");
 }
 
 fn between(text: &str, start: &str, end: &str) -> String {

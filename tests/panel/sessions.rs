@@ -76,6 +76,8 @@ fn a_stolen_cookie_is_worth_nothing_after_the_sign_out() {
     let page = browser.send("sign-out", &[]).is(303);
     assert_eq!(page.query(), "done=signed-out");
     browser.get("done=signed-out").is(200).saying("You are signed out.");
+    let text = browser.get("done=deleted").is(200).text();
+    assert!(!text.contains("role=\"status\""), "a step back tells what the admin did: {text}");
     let mut thief = panel.browser();
     thief.cookies = stolen;
     assert!(!thief.is_signed_in());

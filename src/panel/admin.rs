@@ -1,0 +1,376 @@
+//! What a signed-in admin can see and do: the pages behind the tabs, and a function for each form.
+
+use std::time::Duration;
+
+use super::form::{Form, key_end, overlap, parse_limit, shown};
+use super::page::{Content, FORM_TOKEN, KeyList, NO_NOTICE, Notice, Page};
+use super::session::{SESSION, Session};
+use super::{Panel, log_event, redirect};
+use crate::http::{Method, Request, Response};
+use crate::model::{KeyId, Scopes};
+use crate::password;
+use crate::store::registry::{
+    Action, Admin, Administration, Inactive, KeyRow, KeyState, NewKey, RegistryError, Replacement,
+    check_key_name,
+};
+use crate::words::{capitalize, printable};
+
+/// The numbers of changes and of sign-ins on their page.
+const EVENTS: usize = 50;
+
+/// How long a new key waits for the page that shows it.
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
+
+/// Maximum number of new keys that wait. The oldest is dropped first.
+const CAPACITY: usize = 1_000;
+
+/// A request with a session.
+pub(super) struct AdminRequest<'a> {
+    pub(super) panel: &'a Panel,
+    pub(super) request: &'a Request,
+    pub(super) session: &'a Session,
+}
+
+/// A new key between the form that creates it and the page that shows it once.
+pub(super) struct PendingKey {
+    /// The hash of the session that created it.
+    session: [u8; 32],
+    id: KeyId,
+    name: String,
+    /// The key itself.
+    secret: String,
+    /// Monotonic.
+    since: Duration,
+}
+
+impl Panel {
+    /// Removes new keys that nobody fetched in time. The server calls it once a minute.
+    pub fn forget_unfetched_keys(&self, now: crate::clock::Moment) {
+        self.pending_keys.lock().retain(|key| now.monotonic.saturating_sub(key.since) < LIFETIME);
+    }
+}
+
+/// The pages.
+impl AdminRequest<'_> {
+    pub(super) fn get(&self, query: &Form) -> Result<Response, Notice> {
+        let page = self.find_page(query);
+        page.or_else(|error| self.keys_page(error, &Form::default()))
+    }
+
+    fn find_page(&self, query: &Form) -> Result<Response, Notice> {
+        for action in ["edit", "revoke", "delete", "replace"] {
+            if let Some(id) = query.id(action) {
+                return self.key_page(id, action);
+            }
+        }
+        if query.contains("create", "") {
+            self.check_active()?;
+            let form = Form::default().with("expires", ["1y"]);
+            return Ok(self.form_page(NO_NOTICE, None, &form));
+        }
+        if query.contains("activity", "") {
+            let (registry, tenant) = (&self.panel.registry, self.session.tenant.id);
+            let changes = registry.admin_changes(tenant, EVENTS)?;
+            let sign_ins = registry.sign_ins(tenant, EVENTS)?;
+            return Ok(self.page("Activity", NO_NOTICE, Content::Activity { changes, sign_ins }));
+        }
+        if query.contains("password", "") {
+            return Ok(self.page("Password", NO_NOTICE, Content::Password));
+        }
+        // HEAD does not consume a new key.
+        if let Some(id) = query.id("new").filter(|_| self.request.method == Method::GET) {
+            return self.new_key_page(id);
+        }
+        let notice = Notice::success(match query.get("done") {
+            "changed" => "The key is changed.",
+            "revoked" => "The key is revoked. Requests with it are refused from now on.",
+            "deleted" => "The key is deleted.",
+            _ => "",
+        });
+        self.keys_page(notice, query)
+    }
+
+    fn page(&self, title: &str, notice: Notice, content: Content<'_>) -> Response {
+        Page { session: Some(self.session), title, notice, content }.respond()
+    }
+
+    fn keys_page(&self, notice: Notice, query: &Form) -> Result<Response, Notice> {
+        let keys = self.panel.registry.list_keys(self.session.tenant.id)?;
+        let (now, rate_limit) = (self.request.received_at, self.panel.rate_limit);
+        let mut keys = KeyList::new(keys, query, now, rate_limit);
+        keys.inactive = self.inactive();
+        Ok(self.page("API keys", notice, Content::Keys(&keys)))
+    }
+
+    /// Shows a new key, if it belongs to this session and was not shown before.
+    fn new_key_page(&self, id: KeyId) -> Result<Response, Notice> {
+        self.panel.forget_unfetched_keys(self.request.received_at);
+        let mut keys = self.panel.pending_keys.lock();
+        let place = keys.iter().position(|key| (key.session, key.id) == (self.session.hash, id));
+        let key = place.and_then(|place| keys.remove(place));
+        drop(keys);
+        let Some(PendingKey { name, secret, .. }) = key else {
+            let notice = Notice::success("A new key is shown once and cannot be shown again.");
+            return self.keys_page(notice, &Form::default());
+        };
+        let title = format!("Your new key “{}”", printable(&name));
+        let content = Content::NewKey { secret: &secret, server: &self.server() };
+        Ok(self.page(&title, NO_NOTICE, content))
+    }
+
+    /// The address of this server, as the browser names it. A shell must not run a part of it.
+    fn server(&self) -> String {
+        let is_harmless = |sign: char| sign.is_ascii_alphanumeric() || ".:-[]".contains(sign);
+        let host = self.request.header("host").filter(|host| host.chars().all(is_harmless));
+        let scheme = if self.request.secure { "https" } else { "http" };
+        format!("{scheme}://{}", host.unwrap_or("localhost"))
+    }
+
+    /// The page with the form for a new key, or for a change of `key`.
+    fn form_page(&self, notice: Notice, key: Option<&KeyRow>, form: &Form) -> Response {
+        let (title, action) = key.map_or(("New key", "create"), |_| ("Edit a key", "edit"));
+        let (now, rate_limit) = (self.request.received_at, self.panel.rate_limit);
+        self.page(title, notice, Content::KeyForm { key, form, action, rate_limit, now })
+    }
+
+    /// The form that changes a key, or the confirmation of another action.
+    fn key_page(&self, id: KeyId, action: &str) -> Result<Response, Notice> {
+        if action == "edit" {
+            let key = self.changeable_key(id)?;
+            let limit = key.rate_limit.map(|limit| limit.to_string()).unwrap_or_default();
+            let mut form = Form::default().with("expires", ["keep"]);
+            for (field, value) in [("name", &key.name), ("limit", &limit)] {
+                form = form.with(field, [value]).with(&shown(field), [value]);
+            }
+            return Ok(self.form_page(NO_NOTICE, Some(&key), &form));
+        }
+        let key = &if action == "replace" { self.changeable_key(id)? } else { self.find_key(id)? };
+        let title = format!("{} a key", capitalize(action));
+        let content = Content::Confirmation { key, action, now: self.request.received_at };
+        Ok(self.page(&title, NO_NOTICE, content))
+    }
+}
+
+/// The forms.
+impl AdminRequest<'_> {
+    pub(super) fn post(&self, form: &Form) -> Result<Response, Notice> {
+        self.act(form).or_else(|error| self.show_error(error, form))
+    }
+
+    /// Shows an error on the page that the form was sent from.
+    fn show_error(&self, error: Notice, form: &Form) -> Result<Response, Notice> {
+        match form.get("action") {
+            "create" if self.check_active().is_ok() => Ok(self.form_page(error, None, form)),
+            "edit" if let Ok(key) = self.changeable_key(key_id(form)) => {
+                Ok(self.form_page(error, Some(&key), form))
+            }
+            "password" => Ok(self.page("Password", error, Content::Password)),
+            _ => self.keys_page(error, &Form::default()),
+        }
+    }
+
+    /// Does what a form asks for.
+    fn act(&self, form: &Form) -> Result<Response, Notice> {
+        if !self.session.sent(form) {
+            return Err(FORM_TOKEN);
+        }
+        match form.get("action") {
+            "sign-out" => {
+                self.panel.registry.end_session(&self.session.hash)?;
+                Ok(SESSION.set(self.request, "", redirect("?done=signed-out")))
+            }
+            "create" => self.create(form),
+            "edit" => self.edit(form),
+            "replace" => self.replace(form),
+            "revoke" => {
+                let key = self.administer().revoke_key(key_id(form))?;
+                self.log(Action::KeyRevoked, Some(key.id));
+                Ok(redirect("?done=revoked"))
+            }
+            "delete" => {
+                let key = self.administer().delete_key(key_id(form))?;
+                self.log(Action::KeyDeleted, Some(key.id));
+                Ok(redirect("?done=deleted"))
+            }
+            "password" => self.change_password(form),
+            // A browser without JavaScript ticks the boxes by `select-all` and `select-read`.
+            other => match other.strip_prefix("select-").and_then(Scopes::parse) {
+                Some(scopes) => {
+                    self.check_active()?;
+                    let form = form.clone().with("scope", scopes.names());
+                    Ok(self.form_page(NO_NOTICE, None, &form))
+                }
+                None => Err(Notice::invalid("This page has no such form. Nothing was changed.")),
+            },
+        }
+    }
+
+    fn create(&self, form: &Form) -> Result<Response, Notice> {
+        self.check_active()?;
+        let (row, key) = self.administer().create_key(&self.read_key(form, None)?)?;
+        Ok(self.show_once(row, key))
+    }
+
+    fn edit(&self, form: &Form) -> Result<Response, Notice> {
+        let key = self.changeable_key(key_id(form))?;
+        let NewKey { name, expires_at, rate_limit, .. } = self.read_key(form, Some(&key))?;
+        let (_, actions) = self.administer().change_key(key.id, |key| {
+            *key = KeyRow { name: name.to_owned(), expires_at, rate_limit, ..key.clone() };
+        })?;
+        for action in actions {
+            self.log(action, Some(key.id));
+        }
+        Ok(redirect("?done=changed"))
+    }
+
+    /// Reads the form for a new key, or for a change of `key`.
+    ///
+    /// A value that the admin has not changed in the form stays as it is in the registry. Example:
+    /// two tabs show the same key. One renames the key, and the other changes its limit. Without
+    /// this rule, the second form would restore the old name.
+    fn read_key<'f>(&self, form: &'f Form, key: Option<&'f KeyRow>) -> Result<NewKey<'f>, Notice> {
+        let mut fields = Vec::new();
+        let mut new = NewKey::new(form.get("name"), Scopes::default());
+        if let Some(key) = key {
+            let KeyRow { scopes, expires_at, rate_limit, .. } = *key;
+            new = NewKey { name: &key.name, scopes, expires_at, rate_limit };
+        } else {
+            for scopes in form.all("scope").filter_map(Scopes::parse) {
+                new.scopes = new.scopes.union(scopes);
+            }
+        }
+        if form.has_changed("name") {
+            new.name = form.get("name");
+        }
+        if let Err(rule) = check_key_name(new.name) {
+            fields.push(("name", sentence(rule)));
+        }
+        if new.scopes.is_empty() {
+            fields.push(("scopes", "Select at least one scope.".to_owned()));
+        }
+        if key.is_none() || form.get("expires") != "keep" {
+            match key_end(form.get("expires"), form.get("date"), self.request.received_at) {
+                Ok(end) => new.expires_at = end,
+                Err(error) => fields.push(("end", error.to_owned())),
+            }
+        }
+        if form.has_changed("limit") {
+            // The operator alone gives more than the server's limit.
+            let most = self.panel.rate_limit.max(new.rate_limit.unwrap_or(self.panel.rate_limit));
+            match parse_limit(form.get("limit"), most) {
+                Ok(limit) => new.rate_limit = limit,
+                Err(error) => fields.push(("limit", error)),
+            }
+        }
+        if fields.is_empty() {
+            return Ok(new);
+        }
+        let outcome = if key.is_some() { "Nothing was changed." } else { "No key was created." };
+        let text = format!("{outcome} Please check the form below.");
+        Err(Notice { fields, ..Notice::invalid(text) })
+    }
+
+    fn replace(&self, form: &Form) -> Result<Response, Notice> {
+        self.check_active()?;
+        let overlap = overlap(form.get("overlap")).ok_or_else(|| {
+            Notice::invalid("Select when the old key expires. Nothing was changed.")
+        })?;
+        let Replacement { old, new, key } = self.administer().replace_key(key_id(form), overlap)?;
+        self.log(Action::KeyReplaced, Some(old.id));
+        Ok(self.show_once(new, key))
+    }
+
+    /// Keeps a new key for the page after the redirect, which shows it.
+    fn show_once(&self, KeyRow { id, name, .. }: KeyRow, secret: String) -> Response {
+        self.log(Action::KeyCreated, Some(id));
+        let (session, since) = (self.session.hash, self.request.received_at.monotonic);
+        let mut keys = self.panel.pending_keys.lock();
+        keys.push_back(PendingKey { session, id, name, secret, since });
+        if keys.len() > CAPACITY {
+            keys.pop_front();
+        }
+        redirect(&format!("?new={id}"))
+    }
+
+    /// Changes the password after a check of the current one, and ends every session of the tenant.
+    fn change_password(&self, form: &Form) -> Result<Response, Notice> {
+        let (new, tenant) = (form.get("new"), &self.session.tenant);
+        let mut fields = Vec::new();
+        if let Err(rule) = password::check(new) {
+            fields.push(("new", sentence(rule)));
+        }
+        if form.get("again") != new {
+            fields.push(("again", "This is not the same password.".to_owned()));
+        }
+        if fields.is_empty() {
+            let (attempts, stored) = (&self.panel.attempts, Some(&*tenant.password_hash));
+            let current = form.get("current");
+            if attempts.verify(self.session.hash, self.request, current, stored)? {
+                let hash = password::hash(new).map_err(|error| Notice::internal(&error))?;
+                self.administer().set_password(&hash)?;
+                self.log(Action::PasswordChanged, None);
+                return Ok(SESSION.set(self.request, "", redirect("?done=password-changed")));
+            }
+            fields.push(("current", "This is not the current password.".to_owned()));
+        }
+        let text = "The password was not changed. Please check the form below.";
+        Err(Notice { fields, ..Notice::invalid(text) })
+    }
+}
+
+/// What pages and forms share.
+impl AdminRequest<'_> {
+    /// The key of the tenant with this id. A key of another tenant is treated as unknown.
+    fn find_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
+        let keys = self.panel.registry.list_keys(self.session.tenant.id)?;
+        Ok(keys.into_iter().find(|key| key.id == id).ok_or(RegistryError::NoKey(id))?)
+    }
+
+    /// An active key of an active tenant.
+    fn changeable_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
+        self.check_active()?;
+        let key = self.find_key(id)?;
+        match key.state(self.request.received_at) {
+            KeyState::Active => Ok(key),
+            state => Err(RegistryError::KeyEnded { id, state: state.as_str() }.into()),
+        }
+    }
+
+    /// An inactive tenant gets no new key, and its keys are not changed.
+    fn check_active(&self) -> Result<(), Notice> {
+        let Some(reason) = self.inactive() else { return Ok(()) };
+        let text = format!("{reason} Nothing was changed.");
+        Err(Notice { status: 403, ..Notice::invalid(text) })
+    }
+
+    /// Why the tenant is inactive, for its admin.
+    fn inactive(&self) -> Option<String> {
+        let tenant = &self.session.tenant;
+        let reason = tenant.inactive(self.request.received_at)?;
+        Some(match (reason, &tenant.trial_until) {
+            (Inactive::TrialOver, Some(last_day)) => {
+                format!("The trial of this tenant ended on {last_day} (UTC).")
+            }
+            _ => "The operator has suspended this tenant.".to_owned(),
+        })
+    }
+
+    fn administer(&self) -> Administration<'_> {
+        let (tenant, actor) = (self.session.tenant.id, Admin::Panel(self.request.client));
+        self.panel.registry.administer(tenant, actor, self.request.received_at)
+    }
+
+    fn log(&self, action: Action, key: Option<KeyId>) {
+        log_event(self.request, &self.session.tenant.name, action, key);
+    }
+}
+
+/// Turns a rule of another module into a sentence.
+fn sentence(rule: impl std::fmt::Display) -> String {
+    format!("{}.", capitalize(&rule.to_string()))
+}
+
+/// 0 is not the id of any key.
+fn key_id(form: &Form) -> KeyId {
+    form.id("key").unwrap_or(KeyId(0))
+}
