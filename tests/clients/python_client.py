@@ -199,7 +199,7 @@ def batch_and_journal(server):
         (of.HARDWARE, spare.id, act.UPDATED),
     ], entries
     last = entries[-1]
-    assert last.fields == ["employee_id"] and last.before["employee_id"] is None and last.record == device, last
+    assert last.fields == ["employee_id", "customer_id"] and last.before["employee_id"] is None and last.record == device, last
     assert isinstance(last.by, models.KeyActor) and last.by.name == "clients" and last.request_id, last
     assert done.results[2].etag == f'"{last.seq}"', last
     one = list_changes.sync(client=client, resource=models.ListChangesResource.HARDWARE, id=spare.id)
@@ -229,14 +229,17 @@ def limited(server):
     from generated_tenantdesk.api.customers import create_customer
 
     client = AuthenticatedClient(base_url=server.url, token=server.slow_key)
+    refusals = 0
     for number in range(4):
         while True:
             answer = create_customer.sync_detailed(client=client, body=models.CustomerCreate(name=f"Customer {number}"))
             if answer.status_code != 429:
                 break
             assert answer.parsed.error.code == models.ErrorCode.RATE_LIMITED, answer
+            refusals += 1
             time.sleep(int(answer.headers["Retry-After"]))
         assert answer.status_code == 201, answer
+    assert refusals
 
 
 with tempfile.TemporaryDirectory() as directory, Server(sys.argv[1]) as server:
