@@ -184,18 +184,21 @@ CREATE INDEX changes_by_record ON changes (resource, record_id);
 -- The last entry of each resource that was removed because of its age or the number of entries.
 CREATE TABLE changes_removed (
   resource TEXT PRIMARY KEY,
-  seq      INTEGER NOT NULL
+  seq      INTEGER NOT NULL,
+  at       TEXT
 ) STRICT, WITHOUT ROWID;
 
 -- One row. A restore renews `lineage`: a cursor of another lineage is not valid. `last_seq` is the
--- highest `seq` that was ever used. `entries` counts the rows of `changes`. `keep_seconds` is how
--- long the server keeps an entry, for commands.
+-- highest `seq` that was ever used. `entries` counts the rows of `changes`. For commands,
+-- `keep_seconds` is how long the server keeps an entry, and `max_size` the size in bytes at which it
+-- takes only deletions.
 CREATE TABLE changes_state (
   id           INTEGER PRIMARY KEY CHECK (id = 1),
   lineage      BLOB NOT NULL,
   last_seq     INTEGER NOT NULL,
   entries      INTEGER NOT NULL,
-  keep_seconds INTEGER NOT NULL
+  keep_seconds INTEGER NOT NULL,
+  max_size     INTEGER
 ) STRICT;
 
 -- The numbers begin at random, so that two files that were made from one do not give the same

@@ -126,7 +126,7 @@ fn parse_value(field: &Field, bound: Bound, text: &str) -> Option<Value> {
 ///
 /// Stored timestamps have no fraction. A lower bound with a fraction is therefore rounded up. An
 /// equality with a fraction keeps it and matches no record.
-pub(super) fn parse_timestamp(text: &str, bound: Bound) -> Option<String> {
+pub fn parse_timestamp(text: &str, bound: Bound) -> Option<String> {
     match bound {
         Bound::From if is_date(text) => return Some(format!("{text}T00:00:00Z")),
         Bound::To if is_date(text) => return Some(format!("{text}T23:59:59Z")),

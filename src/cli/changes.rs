@@ -44,5 +44,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let json = page?.map(|page| page.json).unwrap_or_default();
     let mut entries: Vec<Value> = serde_json::from_slice(&json)?;
     entries.reverse();
-    options.list(&entries.into(), &["seq", "at", "resource", "id", "action", "fields", "by"])
+    options.list(
+        &entries.into(),
+        &["seq", "at", "resource", "id", "action", "fields", "by", "request_id"],
+    )
 }

@@ -9,12 +9,14 @@ use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::output::{print_document, print_stderr};
+use super::undo::{WAITING, way_back};
 use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::clock::Clock;
 use crate::model::Resource;
-use crate::store::TenantFile;
+use crate::store::{Actor, ChangeContext, TenantFile};
 use crate::transfer::{Format, Import, ImportObserver, Imported, Mode, RowError};
 use crate::words;
 
@@ -67,8 +69,9 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let bar = ProgressBar::new(metadata.len()).with_style(style);
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
-    let now = Clock::system().now().timestamp();
-    let outcome = import.run(bar.wrap_read(source), &mut file, now, &mut report);
+    let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
+    let context = ChangeContext { at, actor: Actor::Command { name: "import", run } };
+    let outcome = import.run(bar.wrap_read(source), &mut file, context, &mut report);
     bar.finish_and_clear();
     report.summarize();
     if let Some(faults) = report.faults.filter(|faults| !faults.is_empty()) {
@@ -80,7 +83,11 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let imported = outcome?;
     warn(&imported);
     let (document, text) = result(&import, &tenant.name, &imported);
-    options.report(&document, &text)
+    options.report(&document, &text)?;
+    if !dry_run && imported.created + imported.changed > 0 {
+        print_stderr(&way_back(&tenant.name, run));
+    }
+    Ok(())
 }
 
 /// Adds a cure to the error of a file that cannot be opened.
@@ -184,6 +191,6 @@ impl ImportObserver for ErrorReport {
     }
 
     fn waiting(&mut self) {
-        print_stderr("waiting for another import into the tenant to end");
+        print_stderr(WAITING);
     }
 }

@@ -245,7 +245,7 @@ fn key_name(text: &str) -> Result<String, &'static str> {
     registry::check_key_name(text).map(str::to_owned)
 }
 
-fn key_id(text: &str) -> Result<KeyId, &'static str> {
+pub(super) fn key_id(text: &str) -> Result<KeyId, &'static str> {
     text.parse().map_err(|_| "not the number of a key; `tenantdesk key list TENANT` shows numbers")
 }
 

@@ -13,6 +13,7 @@ mod key;
 mod output;
 mod serve;
 mod tenant;
+mod undo;
 
 use std::env;
 use std::ffi::OsStr;
@@ -77,6 +78,8 @@ enum Command {
     Export(export::Arguments),
     /// Print the newest entries of a tenant's change log: what was changed, when and by whom
     Changes(changes::Arguments),
+    /// Take changes of records back: all since a time, those of a key, an import or another undo
+    Undo(undo::Arguments),
     /// Copy all tenants, or one, into a new directory in DIR, also while the server runs
     Backup(backup::BackupArguments),
     /// Restore a backup, whole or one tenant
@@ -237,6 +240,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Import(arguments) => import::run(options, &arguments),
         Command::Export(arguments) => export::run(options, &arguments),
         Command::Changes(arguments) => changes::run(options, &arguments),
+        Command::Undo(arguments) => undo::run(options, &arguments),
         Command::Backup(arguments) => backup::run_backup(options, &arguments),
         Command::Restore(arguments) => backup::run_restore(options, &arguments),
         Command::Check => doctor::run_check(options),

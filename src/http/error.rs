@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::Response;
 use crate::model::{FieldCode, FieldError, RecordId, Resource, ResourceKind};
 use crate::store::registry::RegistryError;
-use crate::store::{Rejection, StoreError};
+use crate::store::{Rejection, StoreError, who_refer};
 
 /// The properties of a code that are the same for every occurrence.
 #[derive(Clone, Copy, Debug)]
@@ -306,20 +306,6 @@ fn precondition_failed(has_record: bool, has_only_weak_tags: bool) -> ApiError {
     ApiError::new(ErrorCode::PreconditionFailed, message)
 }
 
-/// How many records of which resource there are: `1 employee and 2 hardware records`.
-fn counted(counts: &[(&Resource, i64)]) -> String {
-    let mut kinds = Vec::new();
-    for (Resource { name, plural, .. }, count) in counts {
-        kinds.push(match count {
-            1 if name == plural => format!("1 {name} record"),
-            1 => format!("1 {name}"),
-            _ if name == plural => format!("{count} {name} records"),
-            _ => format!("{count} {plural}"),
-        });
-    }
-    kinds.join(" and ")
-}
-
 /// The most messages about fields in one `bad_request`. Only a body with many custom fields has
 /// more.
 const MAX_MESSAGES: usize = 20;
@@ -391,10 +377,9 @@ impl From<Rejection> for ApiError {
             }
             Rejection::OtherCustomer(message) => return ApiError::bad_request(message),
             Rejection::HasDependents { resource, details, counts } => {
-                let verb = if matches!(counts.as_slice(), [(_, 1)]) { "refers" } else { "refer" };
                 let message = format!(
-                    "{} {verb} to this {}. Delete or reassign the records that refer to it first.",
-                    counted(&counts),
+                    "{} to this {}. Delete or reassign the records that refer to it first.",
+                    who_refer(&counts),
                     resource.name
                 );
                 return ApiError::new(ErrorCode::HasDependents, message).member("details", details);

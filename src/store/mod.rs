@@ -23,11 +23,11 @@ pub use error::{DatabaseError, OpenError, StoreError, explain};
 pub use records::{
     Actor, Answer, Change, ChangeContext, ChangeError, ChangeKind, Changed, ChangesPage,
     ChangesQuery, Draft, IdempotencyKey, KeyLabel, Page, Position, Precondition, Reading, Record,
-    Rejection, Start, Target, Writing, fold,
+    Rejection, Selection, Start, Target, Undo, UndoError, Undone, Writing, fold, who_refer,
 };
 pub use registry::Registry;
 pub use tenant::{
-    Client, Deadline, ImportTransaction, Mutation, Outcome, Tenant, TenantFile, Tenants,
+    Client, Deadline, FileTransaction, Mutation, Outcome, Tenant, TenantFile, Tenants,
 };
 
 /// The version of the SQLite library in this program.

@@ -17,13 +17,12 @@ use super::columns::{Columns, Heading, to_object};
 use super::reader::{CsvRows, Lines};
 use super::row::{Mode, RowValidator};
 use super::{Format, Place, RowError};
-use crate::clock::Timestamp;
 use crate::model::custom::PREFIX;
 use crate::model::json_object::{JsonError, parse_object};
 use crate::model::{Field, JsonObject, RecordId, Resource, Value};
 use crate::store::{
-    Actor, ChangeContext, DatabaseError, Draft, ImportTransaction, Reading, Target, TenantFile,
-    Writing, explain,
+    ChangeContext, DatabaseError, Draft, FileTransaction, Reading, Target, TenantFile, Writing,
+    explain,
 };
 use crate::words;
 
@@ -99,21 +98,22 @@ const MAX_COLUMNS: usize = 1_000;
 const BUFFER: usize = 64 * 1024;
 
 impl Import {
-    /// Imports all rows of `source`. The changes are dated `now`.
+    /// Imports all rows of `source`.
     pub fn run(
         &self,
         source: impl Read,
         file: &mut TenantFile,
-        now: Timestamp,
+        context: ChangeContext,
         observer: &mut dyn ImportObserver,
     ) -> Result<Imported, ImportError> {
         if self.dry_run {
             return file.read(|reading| self.import_rows(source, reading, None, observer));
         }
-        let needs_indexes = matches!(self.mode, Mode::UpdateBy(_));
-        let transaction = file.begin_import(self.resource, needs_indexes, || observer.waiting())?;
+        // An update finds its records along the indexes.
+        let filled = if self.mode.key().is_some() { None } else { Some(self.resource) };
+        let transaction = file.begin(filled, || observer.waiting())?;
         let writing = transaction.writing();
-        let context = ChangeContext { at: now, actor: Actor::Command("import") };
+        let now = context.at;
         let writer = RowWriter { transaction: &transaction, writing: &writing, context };
         let imported = self.import_rows(source, &writing, Some(writer), observer)?;
         // Before the commit, because the search tables belong to the same transaction.
@@ -160,7 +160,7 @@ impl Import {
 
 /// Stores rows in the import's transaction.
 struct RowWriter<'a> {
-    transaction: &'a ImportTransaction<'a>,
+    transaction: &'a FileTransaction<'a>,
     writing: &'a Writing<'a>,
     context: ChangeContext,
 }

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::*;
 use crate::clock::Clock;
 use crate::model::{CUSTOMER, EMPLOYEE, HARDWARE, Resource, TenantId};
-use crate::store::{DataDir, Deadline, Registry, TenantFile};
+use crate::store::{Actor, ChangeContext, DataDir, Deadline, Registry, TenantFile};
 
 const NOW: &str = "2026-11-20T19:30:00Z";
 
@@ -48,7 +50,9 @@ impl Fixture {
 
     fn import(&self, import: Import, text: &[u8]) -> (Result<Imported, ImportError>, Vec<String>) {
         let mut errors = Errors::default();
-        let outcome = import.run(text, &mut self.file(1), NOW.parse().unwrap(), &mut errors);
+        let actor = Actor::Command { name: "import", run: Uuid::nil() };
+        let context = ChangeContext { at: NOW.parse().unwrap(), actor };
+        let outcome = import.run(text, &mut self.file(1), context, &mut errors);
         (outcome, errors.0)
     }
 

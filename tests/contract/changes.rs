@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::contract::is_timestamp;
+use crate::support::contract::{is_timestamp, is_uuid};
 use crate::support::{ALL, Api, InProcess, Setup, TestServer, database, until, uuid};
 
 const CHANGES: &str = "/changes.php";
@@ -286,9 +286,10 @@ fn every_row_of_an_import_has_an_entry() {
         found[1..].iter().zip([json!(["name", "city", "status"]), json!(["name", "status"])])
     {
         assert_eq!(entry["by"], json!({"kind": "command", "name": "import"}));
+        assert!(is_uuid(entry["request_id"].as_str().unwrap()));
         assert_eq!(
             (&entry["request_id"], &entry["before"], &entry["fields"]),
-            (&Value::Null, &Value::Null, &fields)
+            (&found[1]["request_id"], &Value::Null, &fields)
         );
         assert_eq!(
             (&entry["at"], &entry["record"]["id"]),

@@ -30,8 +30,12 @@ pub(crate) fn write_rows(data_dir: &DataDir, name: &str, rows: i64) {
 }
 
 fn import_command(data_dir: &DataDir, arguments: &[&str]) -> Command {
+    command(data_dir, &[&["import", "acme"], arguments].concat())
+}
+
+pub(crate) fn command(data_dir: &DataDir, arguments: &[&str]) -> Command {
     let mut command = data_dir.command();
-    command.arg("--data-dir").arg(data_dir.data()).args(["import", "acme"]).args(arguments);
+    command.arg("--data-dir").arg(data_dir.data()).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }

@@ -47,6 +47,7 @@ mod replacement;
 mod search;
 mod space;
 mod storage;
+mod undo;
 mod update_by;
 mod versions;
 mod whoami;

@@ -94,7 +94,7 @@ fn value(rng: &mut Random, resource: &Resource, field: &Field) -> Value {
 }
 
 /// Random fields with values; with `whole`, also every required field.
-fn body(rng: &mut Random, resource: &Resource, whole: bool) -> Map<String, Value> {
+pub(crate) fn body(rng: &mut Random, resource: &Resource, whole: bool) -> Map<String, Value> {
     let mut body = Map::new();
     for field in resource.fields {
         if (whole && field.required) || rng.below(3) == 0 {

@@ -45,12 +45,13 @@ fn make_tenant(data_dir: &Path) -> TenantId {
         registry.create_tenant("acme", None, "$phc", None, Clock::system().now()).unwrap().0.id;
     let mut file = TenantFile::open(data_dir, id).unwrap();
     let at = Clock::system().now().timestamp();
-    let context = ChangeContext { at, actor: Actor::Command("import") };
+    let context =
+        ChangeContext { at, actor: Actor::Command { name: "import", run: uuid::Uuid::nil() } };
     for resource in model::ALL {
-        let import = file.begin_import(resource, false, || ()).unwrap();
+        let import = file.begin(Some(resource), || ()).unwrap();
         let writing = import.writing();
         for n in 0..RECORDS {
-            writing.insert(resource, None, values(resource, n), &context).unwrap();
+            writing.insert(resource, None, None, values(resource, n), &context).unwrap();
         }
         writing.flush().unwrap();
         drop(writing);

@@ -367,6 +367,8 @@ fn entry_of(entry: &Value) -> Entry {
         id: entry["id"].as_i64().unwrap(),
         action,
         before: fields_of(&entry["before"]),
-        request_id: entry["request_id"].as_str().map(|id| id.parse().unwrap()),
+        // `None` for an import.
+        request_id: (entry["by"]["kind"] == "key")
+            .then(|| entry["request_id"].as_str().unwrap().parse().unwrap()),
     }
 }

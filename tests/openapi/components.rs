@@ -93,7 +93,7 @@ fn changes() -> Value {
                     deleted; null for a new record.", "example": { "city": "Bremen" } },
             "by": { "oneOf": [schema_ref("KeyActor"), schema_ref("CommandActor")],
                 "description": "Who made the change." },
-            "request_id": nullable(text("The request's `X-Request-Id`; null for a command.",
+            "request_id": nullable(text("The request's `X-Request-Id`, or the id of the command's run.",
                 EXAMPLE_UUID)),
             "record": any_record("The record as it is now; null once it is deleted."),
         })),
@@ -105,7 +105,7 @@ fn changes() -> Value {
         })),
         "CommandActor": object("A command of the operator.", json!({
             "kind": { "type": "string", "const": "command" },
-            "name": one_of(&["import"], "The name of the command."),
+            "name": one_of(&["import", "undo"], "The name of the command."),
         })),
     })
 }

@@ -49,7 +49,11 @@ const RULES: [(&str, &str); 9] = [
          AND octet_length(by_name) <= 400 AND by_name NOT GLOB '*[\u{1}-\u{1f}\u{7f}-\u{9f}]*'
          AND length(by_prefix) = 8 AND by_prefix NOT GLOB '*[^!-~]*' AND length(request_id) = 16",
     ),
-    ("changes_removed", "seq BETWEEN 0 AND 0x5ffffffffffffffd AND resource NOT GLOB '*[^a-z]*'"),
+    (
+        "changes_removed",
+        "seq BETWEEN 0 AND 0x5ffffffffffffffd AND resource NOT GLOB '*[^a-z]*'
+         AND length(at) = 20 AND at NOT GLOB '*[^0-9TZ:-]*'",
+    ),
     // The longest `--keep-changes` is 3,650 days.
     (
         "changes_state",

@@ -387,7 +387,7 @@ fn values_are_refused_that_the_program_does_not_write() {
              VALUES ('Eins', 'active', '2026-11-20T19:30:00Z', '2026-11-20T19:30:00Z', '', 1);
            INSERT INTO changes VALUES (1, '2026-11-20T19:30:00Z', 'customers', 1, 'updated',
              '["name","custom"]', '{"name":"x"}', 1, 'a key', 'tdk_c_1e', randomblob(16));
-           INSERT INTO changes_removed VALUES ('hardware', 1);
+           INSERT INTO changes_removed VALUES ('hardware', 1, '2026-11-20T19:30:00Z');
            UPDATE changes_state SET entries = 1;
            INSERT INTO idempotency VALUES (1, randomblob(16), randomblob(32), 201,
              '/v1/customers.php?id=1', '"1"', CAST('{"id":1}' AS BLOB), 1);
@@ -413,6 +413,7 @@ fn values_are_refused_that_the_program_does_not_write() {
         ("changes.by_prefix", &["'tdk_'", "'tdk_123' || char(27)"]),
         ("changes.request_id", &["x'00'"]),
         ("changes_removed.resource", &["char(27)"]),
+        ("changes_removed.at", &["'x'"]),
         ("changes_state.lineage", &["x'00'"]),
         ("changes_state.last_seq", &["9223372036854775807"]),
         ("changes_state.keep_seconds", &["-1", "9223372036854775807"]),
@@ -434,7 +435,7 @@ fn values_are_refused_that_the_program_does_not_write() {
     }
     file.execute_batch("DELETE FROM changes_state").unwrap();
     assert_eq!(check::problems(&file, &TENANT), ["changes_state has not one row"]);
-    let state = "INSERT INTO changes_state VALUES (1, randomblob(16), 1, 7, 0)";
+    let state = "INSERT INTO changes_state VALUES (1, randomblob(16), 1, 7, 0, NULL)";
     file.execute_batch(state).unwrap();
     let expected = "the change log has 1 entries but counts 7";
     assert_eq!(check::problems(&file, &TENANT), [expected]);

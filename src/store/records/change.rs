@@ -79,6 +79,21 @@ pub enum Rejection {
     },
 }
 
+/// `1 employee refers`, `2 employees and 1 hardware record refer`.
+pub fn who_refer(counts: &[(&Resource, i64)]) -> String {
+    let mut kinds = Vec::new();
+    for (Resource { name, plural, .. }, count) in counts {
+        kinds.push(match count {
+            1 if name == plural => format!("1 {name} record"),
+            1 => format!("1 {name}"),
+            _ if name == plural => format!("{count} {name} records"),
+            _ => format!("{count} {plural}"),
+        });
+    }
+    let verb = if matches!(counts, [(_, 1)]) { "refers" } else { "refer" };
+    format!("{} {verb}", kinds.join(" and "))
+}
+
 /// Why a change is not made. The caller rolls back.
 #[derive(Debug)]
 pub enum ChangeError {
@@ -260,7 +275,7 @@ impl Writing<'_> {
     pub fn save(&self, draft: Draft, context: &ChangeContext) -> Result<Record, DatabaseError> {
         let Draft { resource, target, values } = draft;
         match target {
-            Target::New(id) => self.insert(resource, id, values, context),
+            Target::New(id) => self.insert(resource, id, None, values, context),
             Target::Stored(record) => self.update(resource, record, values, context),
         }
     }

@@ -46,8 +46,8 @@ pub struct ChangeContext {
 pub enum Actor {
     /// A request with this key.
     Key { key: KeyLabel, request_id: Uuid },
-    /// A command of the operator, by its name.
-    Command(&'static str),
+    /// A run of this command of the operator.
+    Command { name: &'static str, run: Uuid },
 }
 
 /// How events and the change log name an API key: as it is at the time of the change.
@@ -98,7 +98,7 @@ impl Writing<'_> {
             Actor::Key { key: KeyLabel { id, name, prefix }, request_id } => {
                 (Some(id.0), name.as_str(), Some(prefix), Some(request_id.as_bytes()))
             }
-            Actor::Command(name) => (None, *name, None, None),
+            Actor::Command { name, run } => (None, *name, None, Some(run.as_bytes())),
         };
         let Record { version: Version(version), id: RecordId(id), updated_at: at, .. } = record;
         let fields = json!(fields).to_string();
@@ -137,8 +137,8 @@ pub(crate) fn remove_old_entries(
     // that are kept, too.
     connection
         .prepare_cached(
-            "INSERT OR REPLACE INTO changes_removed (resource, seq)
-             SELECT resource, max(seq) FROM changes WHERE seq <= ? GROUP BY +resource",
+            "INSERT OR REPLACE INTO changes_removed (resource, seq, at)
+             SELECT resource, max(seq), at FROM changes WHERE seq <= ? GROUP BY +resource",
         )?
         .execute([last])?;
     let sql = "DELETE FROM changes WHERE seq <= ?";

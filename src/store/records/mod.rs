@@ -5,6 +5,7 @@
 //! | `encoding` | the statements of a resource, records from rows, and as JSON |
 //! | `change` | a change as data, its last checks, the reasons to reject it |
 //! | `owner` | the customer of a device, which follows its employee |
+//! | `undo` | the former state of records, and the way back to it |
 //! | `write` | insert, update, delete; responses of idempotent requests |
 //! | `list` | pages: the statement, keyset position, JSON |
 //! | `search` | the search text of a record, the search tables, their segments |
@@ -16,6 +17,7 @@ mod encoding;
 mod list;
 mod owner;
 mod search;
+mod undo;
 mod write;
 
 use std::borrow::Cow;
@@ -25,13 +27,14 @@ use std::ops::Deref;
 use rusqlite::{Connection, OptionalExtension as _};
 
 pub use change::{
-    Change, ChangeError, ChangeKind, Changed, Draft, Precondition, Rejection, Target,
+    Change, ChangeError, ChangeKind, Changed, Draft, Precondition, Rejection, Target, who_refer,
 };
 pub use change_log::{Actor, ChangeContext, ChangesPage, ChangesQuery, KeyLabel, Position, Start};
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use search::fold;
 pub(crate) use search::{fill_search_tables, merge_step, renew_search_tables};
+pub use undo::{Selection, Undo, UndoError, Undone};
 pub(crate) use write::remove_old_responses;
 pub use write::{Answer, IdempotencyKey};
 

@@ -2,6 +2,7 @@
 //! the device, the device belongs to the employee's customer. So a device changes its customer with
 //! its employee, and when its employee moves to another customer.
 
+use rusqlite::OptionalExtension as _;
 use rusqlite::params;
 use serde_json::json;
 
@@ -24,7 +25,9 @@ impl Reading<'_> {
         let Some(Value::Integer(employee)) = employee else { return Ok(()) };
         let sql = "SELECT customer_id FROM employees WHERE id = ?";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let customer: i64 = statement.query_row([employee], |row| row.get(0))?;
+        let customer = statement.query_row([employee], |row| row.get(0)).optional()?;
+        // The check of the reference fails then.
+        let Some(customer) = customer else { return Ok(()) };
         let stored = match &draft.target {
             Target::New(_) => None,
             Target::Stored(record) => HARDWARE.value(&record.values, CUSTOMER),

@@ -425,7 +425,7 @@ impl Customers {
                 let status = ["active", "prospect"][random.below(2)];
                 let record = [random.words(), random.words(), status.to_owned()];
                 let values = values(&record[0], &record[1], &record[2]);
-                let id = writing.insert(&CUSTOMER, None, values, context).unwrap().id;
+                let id = writing.insert(&CUSTOMER, None, None, values, context).unwrap().id;
                 expected.insert(id.0, record);
             }
         });
@@ -531,7 +531,7 @@ fn words_of_any_length_are_found_by_each_of_their_parts() {
         for text in &texts {
             let record = ["Long".to_owned(), text.clone(), "active".to_owned()];
             let values = values(&record[0], &record[1], &record[2]);
-            let id = writing.insert(&CUSTOMER, None, values, context).unwrap().id;
+            let id = writing.insert(&CUSTOMER, None, None, values, context).unwrap().id;
             expected.insert(id.0, record);
         }
     });

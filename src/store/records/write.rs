@@ -30,25 +30,28 @@ impl<'a> Writing<'a> {
         self.reading.connection
     }
 
-    /// Adds a record with the next id, or with `id`.
+    /// Adds a record with the next id, or with `id`. A record that an undo brings back was
+    /// `created_at` another time.
     pub fn insert(
         &self,
         resource: &Resource,
         id: Option<RecordId>,
+        created_at: Option<Timestamp>,
         values: Vec<Value>,
         context: &ChangeContext,
     ) -> Result<Record, DatabaseError> {
         let (version, now) = self.next_version(context)?;
+        let created_at = created_at.unwrap_or(now);
         let search = search_text(resource, &values);
         let id = id.map(|id| id.0);
         let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(values.len() + 5);
         bound.push(&id);
         bound.extend(values.iter().map(|value| value as &dyn ToSql));
-        bound.extend([&now as &dyn ToSql, &now, &search, &version.0]);
+        bound.extend([&created_at as &dyn ToSql, &now, &search, &version.0]);
         let sql = &Statements::of(resource).insert;
         self.connection().prepare_cached(sql)?.execute(bound.as_slice())?;
         let id = RecordId(self.connection().last_insert_rowid());
-        let record = Record { id, values, created_at: now, updated_at: now, version };
+        let record = Record { id, values, created_at, updated_at: now, version };
         let mut fields = Vec::new();
         for (field, value) in resource.fields.iter().zip(&record.values) {
             if !value.is_absent() {

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
+use super::writer::used_bytes;
 use crate::clock::Timestamp;
+use crate::files::free_space;
 use crate::model::{Resource, TenantId};
 use crate::store::data_dir::tenant_database;
 use crate::store::database::{self, Database, Role, wait_for};
-use crate::store::error::{DatabaseError, OpenError};
+use crate::store::error::{DatabaseError, OpenError, StoreError};
 use crate::store::records::{self, Reading, Writing};
 
 /// A tenant's file, open for one command.
@@ -38,23 +40,24 @@ impl TenantFile {
         Reading::in_snapshot(&self.connection, work)
     }
 
-    /// Begins the one write transaction of an import into `resource`. If it finds records, it
-    /// `needs_indexes`. Waits for another writer, and calls `wait` first if that takes long.
-    pub fn begin_import(
+    /// Begins the one write transaction of a command. If the table of `filled` is empty, its
+    /// indexes are made at the end. Waits for another writer, and calls `wait` first if that takes
+    /// long.
+    pub fn begin(
         &mut self,
-        resource: &Resource,
-        needs_indexes: bool,
+        filled: Option<&Resource>,
         wait: impl FnOnce(),
-    ) -> Result<ImportTransaction<'_>, DatabaseError> {
+    ) -> Result<FileTransaction<'_>, DatabaseError> {
         let transaction = begin(&mut self.connection, wait)?;
         database::make_durable(self.database.path())?;
-        let is_empty = format!("SELECT NOT EXISTS (SELECT 1 FROM {})", resource.plural);
-        let finish = if !needs_indexes && transaction.query_row(&is_empty, [], |row| row.get(0))? {
-            drop_indexes(&transaction, resource)?
-        } else {
-            String::new()
-        };
-        Ok(ImportTransaction { transaction, finish })
+        let mut finish = String::new();
+        if let Some(resource) = filled {
+            let is_empty = format!("SELECT NOT EXISTS (SELECT 1 FROM {})", resource.plural);
+            if transaction.query_row(&is_empty, [], |row| row.get(0))? {
+                finish = drop_indexes(&transaction, resource)?;
+            }
+        }
+        Ok(FileTransaction { transaction, finish })
     }
 
     /// Copies the WAL into the file. After an import the WAL is as long as the file, and the next
@@ -65,15 +68,15 @@ impl TenantFile {
     }
 }
 
-/// The transaction of an import. Dropping it rolls everything back.
+/// The transaction of an import or undo. Dropping it rolls everything back.
 #[derive(Debug)]
-pub struct ImportTransaction<'a> {
+pub struct FileTransaction<'a> {
     transaction: Transaction<'a>,
     /// Creates the indexes that were dropped, and merges the segments of the search table.
     finish: String,
 }
 
-impl ImportTransaction<'_> {
+impl FileTransaction<'_> {
     /// [`Writing::flush`] must be called after the last change.
     pub fn writing(&self) -> Writing<'_> {
         Writing::new(&self.transaction)
@@ -82,6 +85,18 @@ impl ImportTransaction<'_> {
     /// Rolls everything back and lets other writers go on. Later reads see one moment of the file.
     pub fn abandon(&self) -> Result<(), DatabaseError> {
         self.transaction.execute_batch("ROLLBACK; BEGIN")
+    }
+
+    /// Why a server would accept only deletions now. `None` if it would accept all changes.
+    pub fn find_shortage(&self) -> Result<Option<StoreError>, DatabaseError> {
+        let path = Path::new(self.transaction.path().unwrap_or_default());
+        if free_space(path).is_ok_and(|(_, warning)| warning.is_some()) {
+            return Ok(Some(StoreError::DiskFull));
+        }
+        let sql = "SELECT max_size FROM changes_state";
+        let largest: Option<i64> = self.transaction.query_row(sql, [], |row| row.get(0))?;
+        let largest = largest.map_or(u64::MAX, i64::unsigned_abs);
+        Ok((used_bytes(&self.transaction)? >= largest).then_some(StoreError::SizeLimit))
     }
 
     pub fn commit(self, now: Timestamp) -> Result<(), DatabaseError> {

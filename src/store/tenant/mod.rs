@@ -27,7 +27,7 @@ use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::ErrorCode;
 use scheduled_thread_pool::ScheduledThreadPool;
 
-pub use file::{ImportTransaction, TenantFile};
+pub use file::{FileTransaction, TenantFile};
 pub use mutation::{Client, Mutation, Outcome};
 
 use super::data_dir::tenant_database;

@@ -205,11 +205,11 @@ fn rows_in_descending_order_leave_room_for_search_segments() {
 fn an_import_into_an_empty_table_leaves_one_search_segment() {
     let directory = data_dir(1);
     let mut file = TenantFile::open(directory.path(), ONE).unwrap();
-    let import = file.begin_import(&CUSTOMER, false, || ()).unwrap();
+    let import = file.begin(Some(&CUSTOMER), || ()).unwrap();
     let writing = import.writing();
     for id in (1..=20).rev() {
         let values = customer("Customer", "");
-        writing.insert(&CUSTOMER, Some(RecordId(id)), values, &context()).unwrap();
+        writing.insert(&CUSTOMER, Some(RecordId(id)), None, values, &context()).unwrap();
     }
     writing.flush().unwrap();
     drop(writing);
@@ -450,7 +450,7 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
     add_customer(&tenants(&directory).open(ONE).unwrap(), "");
     let mut file = TenantFile::open(directory.path(), ONE).unwrap();
     let at = context().at;
-    let context = ChangeContext { at, actor: Actor::Command("import") };
+    let context = ChangeContext { at, actor: Actor::Command { name: "import", run: Uuid::nil() } };
     let employee = |n: usize| -> Vec<Value> {
         let value = |field: &Field| match (field.kind, field.required) {
             (Kind::Integer, _) => Value::Integer(1),
@@ -460,10 +460,10 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
         EMPLOYEE.fields.iter().map(value).collect()
     };
     let rows = 10_000;
-    let import = file.begin_import(&EMPLOYEE, false, || ()).unwrap();
+    let import = file.begin(Some(&EMPLOYEE), || ()).unwrap();
     let writing = import.writing();
     for n in 0..rows {
-        writing.insert(&EMPLOYEE, None, employee(n), &context).unwrap();
+        writing.insert(&EMPLOYEE, None, None, employee(n), &context).unwrap();
         if n % 1_000 == 0 {
             writing.flush().unwrap();
         }

@@ -330,14 +330,16 @@ impl WriterThread {
     }
 
     /// Prepares a new connection for writing. The WAL may be from a process that has ended at a
-    /// failed sync: see database/wal.rs. Also stores `--keep-changes`, because commands do not know
-    /// this option of `serve`.
+    /// failed sync: see database/wal.rs. Also stores `--keep-changes` and `--max-tenant-size`,
+    /// because commands do not know these options of `serve`.
     fn prepare(&self, connection: &mut Connection, wait: Duration) -> rusqlite::Result<()> {
         let keep = i64::try_from(self.limits.keep_changes.as_secs()).unwrap_or(i64::MAX);
+        let size = i64::try_from(self.limits.max_size).unwrap_or(i64::MAX);
         let transaction = begin(connection, wait)?;
         database::make_durable(self.database.path())?;
-        let sql = "UPDATE changes_state SET keep_seconds = ?1 WHERE keep_seconds <> ?1";
-        transaction.execute(sql, params![keep])?;
+        let sql = "UPDATE changes_state SET keep_seconds = ?1, max_size = ?2
+                   WHERE keep_seconds <> ?1 OR max_size IS NOT ?2";
+        transaction.execute(sql, params![keep, size])?;
         database::commit(transaction)
     }
 
@@ -393,7 +395,7 @@ fn lock_wait(since: Instant) -> Duration {
 }
 
 /// The bytes of the pages in use.
-fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+pub(super) fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let count =
         |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
     let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
