@@ -1,6 +1,7 @@
-//! Compresses the files of `/docs`, and finds the commit that `tenantdesk --version` prints:
-//! `TENANTDESK_COMMIT` of the environment, else the file `release/commit`, which `git archive`
-//! fills.
+//! Compresses the files of `/docs`, and passes on the commit that `tenantdesk --version` prints.
+
+#[path = "release/commit.rs"]
+mod commit;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -23,9 +24,8 @@ const DOCUMENTS: [&str; 7] = [
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-env-changed=TENANTDESK_COMMIT");
     println!("cargo::rerun-if-changed=release/commit");
-    let commit = env::var("TENANTDESK_COMMIT").ok().or_else(from_archive);
-    if let Some(commit) = commit.filter(|commit| !commit.trim().is_empty()) {
-        println!("cargo::rustc-env=TENANTDESK_COMMIT={:.12}", commit.trim());
+    if let Some(commit) = commit::find() {
+        println!("cargo::rustc-env=TENANTDESK_COMMIT={commit}");
     }
     for document in DOCUMENTS {
         println!("cargo::rerun-if-changed={document}");
@@ -44,9 +44,4 @@ fn compress(path: &str, content: &[u8]) -> io::Result<()> {
     encoder.write_all(content)?;
     encoder.finish()?;
     Ok(())
-}
-
-fn from_archive() -> Option<String> {
-    let commit = fs::read_to_string("release/commit").ok()?;
-    commit.starts_with(|first: char| first.is_ascii_hexdigit()).then_some(commit)
 }

@@ -1,4 +1,4 @@
-//! `tenantdesk --version`, and where `build.rs` finds the commit that it names.
+//! `tenantdesk --version`, and where the build finds the commit that it names.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn the_version_names_the_release_and_sqlite() {
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const SHORT: Option<&str> = Some("0123456789ab");
 
-/// Runs the compiled `build.rs` in a directory and returns the commit that it found.
+/// Runs the program in a directory and returns the commit that it found.
 fn commit_in(directory: &Path, program: &Path, environment: Option<&str>) -> Option<String> {
     let mut command = Command::new(program);
     command.current_dir(directory).env_remove("TENANTDESK_COMMIT");
@@ -27,10 +27,7 @@ fn commit_in(directory: &Path, program: &Path, environment: Option<&str>) -> Opt
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let printed = String::from_utf8(output.stdout).unwrap();
-    printed
-        .lines()
-        .find_map(|line| line.strip_prefix("cargo::rustc-env=TENANTDESK_COMMIT="))
-        .map(str::to_owned)
+    Some(printed).filter(|commit| !commit.is_empty())
 }
 
 fn git(directory: &Path, arguments: &[&str]) -> String {
@@ -51,7 +48,14 @@ fn the_commit_is_found_in_the_environment_and_in_an_archive() {
     }
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("build");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("build.rs");
+    let source = directory.path().join("build.rs");
+    let text = concat!(
+        "#[path = \"",
+        env!("CARGO_MANIFEST_DIR"),
+        "/release/commit.rs\"] mod commit;\n",
+        "fn main() { print!(\"{}\", commit::find().unwrap_or_default()); }"
+    );
+    std::fs::write(&source, text).unwrap();
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let compiled = Command::new(rustc)
         .args(["--edition", "2024", "-o"])
