@@ -17,8 +17,9 @@ use super::page::{Content, Notice, Page, SIGN_IN_TOKEN, TOO_MANY_ATTEMPTS, WRONG
 use super::{Panel, log_event, redirect};
 use crate::http::request::address_of;
 use crate::http::{Request, Response};
+use crate::password;
+use crate::secret;
 use crate::store::registry::{Action, RegistryError, SESSION_SECONDS, TenantRow};
-use crate::{password, secret};
 
 /// Maximum number of characters of a tenant's name that the form and the log repeat; valid names
 /// are shorter.
