@@ -1,5 +1,5 @@
-//! The worker threads. They receive requests through the [`Relay`], and run jobs from the
-//! [`Scheduler`].
+//! The worker threads. They receive requests through the `Relay`, and run jobs from the
+//! `Scheduler`.
 //!
 //! The whole way of a request, with the thread that makes each step:
 //!
