@@ -8,10 +8,11 @@ use jiff::ToSpan as _;
 use jiff::civil::{Date, date};
 
 /// Every column that a list can be sorted by, but the timestamps, which all records have in common.
-pub(crate) const COLUMNS: [&str; 13] = [
+pub(crate) const COLUMNS: [&str; 14] = [
     "id",
     "name",
     "employee_id",
+    "customer_id",
     "type",
     "manufacturer",
     "model",
@@ -89,8 +90,10 @@ pub(crate) fn value(n: i64, column: &str) -> Key {
     match column {
         "id" => Key::Integer(n),
         "name" => Key::Text(format!("{} {} {n}", of(MAKERS, n / 7), of(TYPES, n))),
-        "employee_id" if n % (EMPLOYEES + 1) == 0 => Key::Null,
+        "employee_id" | "customer_id" if n % (EMPLOYEES + 1) == 0 => Key::Null,
         "employee_id" => Key::Integer(n % (EMPLOYEES + 1)),
+        // All employees are the first customer's.
+        "customer_id" => Key::Integer(1),
         "type" => Key::Text(of(TYPES, n)),
         "manufacturer" => some(n % 11 != 0, of(MAKERS, n / 7)),
         "model" => some(n % 13 != 0, format!("{} {}", of(MAKERS, n / 7), scattered(n) % 5_000)),
