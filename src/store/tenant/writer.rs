@@ -75,8 +75,6 @@ const MAX_WAITING: usize = 1_024;
 /// changes would wait for a step.
 const PAUSE: Duration = Duration::from_millis(200);
 
-const PAGE: u64 = 4 << 10;
-
 /// Sends the outcome of a mutation, after the commit or when nothing will be committed. If sending
 /// one response panics, Rust prints the panic, and the other responses are sent all the same.
 pub(super) fn send(client: Box<dyn Client>, outcome: Outcome) {
@@ -399,7 +397,9 @@ pub(super) fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let count =
         |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
     let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
-    Ok(u64::try_from(used).unwrap_or(u64::MAX).saturating_mul(PAGE))
+    // An operator may have given the file another page size.
+    let bytes = used.saturating_mul(count("PRAGMA page_size")?);
+    Ok(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
 /// Begins a write transaction. Waits for the file's lock for at most `wait`.
