@@ -11,12 +11,11 @@
 //! customer that does not exist. So `check` keeps the error. If operation 0 succeeds, it is rolled
 //! back, and the error is the answer.
 
-use super::authentication::insufficient_scope;
-use super::change::{self, CheckedWrite};
-use super::headers::{self, Handling};
-use super::idempotency;
 use super::operations::json_object;
-use super::query::Query;
+use super::operations::{self, CheckedWrite};
+use super::parameters::Query;
+use super::parameters::{self, Handling};
+use super::pipeline::insufficient_scope;
 use super::routes;
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
@@ -45,7 +44,7 @@ struct BatchEntry {
 /// the scopes of the request's key. An invalid operation 0 is an error at once, because no
 /// operation runs before it.
 pub fn check(request: &Request, scopes: Scopes) -> Result<CheckedWrite, ApiError> {
-    let key = idempotency::parse_key(request)?;
+    let key = parameters::parse_key(request)?;
     let (body, object) = json_object(request)?;
     Query::parse(request.query.as_deref())?.only(&[])?;
     let entries = parse(object, Handling::of(request))?;
@@ -71,7 +70,7 @@ pub fn check(request: &Request, scopes: Scopes) -> Result<CheckedWrite, ApiError
     }
     // A batch that cannot succeed has nothing to replay: only a success is stored.
     let key = key.filter(|_| invalid.is_none());
-    let idempotency_key = key.map(|key| idempotency::key_of(key, request, "", body));
+    let idempotency_key = key.map(|key| parameters::key_of(key, request, "", body));
     Ok(CheckedWrite { changes, paths, is_batch: true, invalid, idempotency_key })
 }
 
@@ -82,7 +81,7 @@ pub fn answer(changes: &[Changed], paths: &[String]) -> Answer {
     body.name("results");
     body.begin_array();
     for (changed, path) in changes.iter().zip(paths) {
-        write_result(&mut body, &change::answer(changed, path));
+        write_result(&mut body, &operations::answer(changed, path));
     }
     body.end_array();
     body.end_object();
@@ -181,10 +180,12 @@ impl BatchEntry {
         };
         let results = take_results(resource, &mut body, earlier)?;
         let precondition =
-            if_match.map_or(Precondition::None, |sent| headers::parse_if_match(&sent));
-        let change = headers::check_members(handling, resource, &body)
+            if_match.map_or(Precondition::None, |sent| parameters::parse_if_match(&sent));
+        let change = parameters::check_members(handling, resource, &body)
             .and_then(|_| Query::parse(Some(query)))
-            .and_then(|query| change::check(&method, resource, &query, &body, precondition))
+            .and_then(|query| {
+                operations::check_change(&method, resource, &query, &body, precondition)
+            })
             .map(|change| Change { results, ..change });
         Ok(BatchEntry { method, resource, path, change })
     }

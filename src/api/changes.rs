@@ -2,7 +2,7 @@
 
 use super::list::{parse_change_cursor, parse_limit, write_change_cursor};
 use super::operations::page_of;
-use super::query::{Query, invalid_parameter};
+use super::parameters::{Query, invalid_parameter};
 use crate::clock::Timestamp;
 use crate::http::{ApiError, ErrorCode, Request, Response};
 use crate::model::{ALL, Access, Resource, Scope, Scopes};
@@ -23,7 +23,8 @@ pub fn read(
 ) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
     let changes = parse(&query, scopes, oldest)?;
-    let page = tenant.read(super::deadline(request), |reading| reading.changes(&changes))?;
+    let page =
+        tenant.read(super::pipeline::deadline(request), |reading| reading.changes(&changes))?;
     Ok(respond(request, &query, page.ok_or(ErrorCode::ChangesGone)?))
 }
 

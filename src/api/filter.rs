@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
 
-use super::query::{Query, invalid_parameter};
+use super::parameters::{Query, invalid_parameter};
 use crate::http::ApiError;
 use crate::model::custom::{NAME_RULE, PREFIX, name_in};
 use crate::model::validation::{is_date, is_integer, shorten};

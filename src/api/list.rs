@@ -3,15 +3,13 @@
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest, Sha256};
 
-use super::authentication::insufficient_scope;
 use super::filter::{filters, parse_custom, parse_filter};
-use super::query::{Query, invalid_parameter};
+use super::parameters::{Query, invalid_parameter, parse_include};
 use crate::http::ApiError;
 use crate::model::custom::PREFIX;
 use crate::model::validation::is_positive_integer;
 use crate::model::{
-    Access, Bound, Field, ID, Inclusion, KeysetPosition, ListQuery, RecordId, Resource, Scope,
-    Scopes, Value, Version,
+    Bound, Field, ID, KeysetPosition, ListQuery, RecordId, Resource, Scopes, Value, Version,
 };
 use crate::store::Position;
 
@@ -98,33 +96,6 @@ fn parse_total(query: &Query) -> Result<bool, ApiError> {
         Some("true" | "1") => Ok(true),
         Some(text) => Err(invalid_parameter("total", text, "send true or false")),
     }
-}
-
-/// The parameter `include`.
-///
-/// # Errors
-///
-/// `bad_request` for an unknown or repeated name, `insufficient_scope` if `scopes` does not permit
-/// to read what is included.
-pub fn parse_include(
-    resource: &'static Resource,
-    query: &Query,
-    scopes: Scopes,
-) -> Result<Vec<&'static Inclusion>, ApiError> {
-    let Some(text) = query.get("include") else { return Ok(Vec::new()) };
-    let sent: Vec<&str> = text.split(',').collect();
-    let possible = resource.inclusions().iter();
-    let included: Vec<&Inclusion> =
-        possible.clone().filter(|one| sent.contains(&one.name())).collect();
-    if included.len() < sent.len() {
-        let names: Vec<&str> = possible.map(Inclusion::name).collect();
-        let expectation =
-            format!("send names out of {} with commas between, each once", names.join(", "));
-        return Err(invalid_parameter("include", text, &expectation));
-    }
-    let read = included.iter().map(|one| Scope { resource: one.resource, access: Access::Read });
-    let lacking: Scopes = read.filter(|scope| !scopes.contains(*scope)).collect();
-    if lacking.is_empty() { Ok(included) } else { Err(insufficient_scope(lacking)) }
 }
 
 fn parse_sort(

@@ -1,16 +1,18 @@
 //! The operations on records (contract section 3).
 
-use super::change::{self, CheckedWrite};
-use super::headers::{self, Handling, is_unchanged};
-use super::idempotency;
 use super::list::{self, MAX_CURSOR};
-use super::query::Query;
+use super::parameters::{self, Handling, Query, invalid_parameter};
+use super::pipeline::deadline;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, Response};
 use crate::json_writer::JsonWriter;
 use crate::model::json_object::parse_object;
 use crate::model::validation::shorten;
-use crate::model::{Inclusion, JsonObject, ListQuery, RecordId, Resource, Scopes};
-use crate::store::{Reading, Rejection, Tenant};
+use crate::model::{
+    Field, Inclusion, JsonObject, ListQuery, RecordId, Resource, Rules, Scopes, Value,
+};
+use crate::store::{
+    Answer, Change, ChangeKind, Changed, IdempotencyKey, Precondition, Reading, Rejection, Tenant,
+};
 
 /// GET and HEAD: one record, or a page of records. The caller's `scopes` limit `include`.
 pub(super) fn read(
@@ -26,7 +28,7 @@ pub(super) fn read(
     }
     query.only(if resource.inclusions().is_empty() { &["id"] } else { &["id", "include"] })?;
     let id = query.id()?.ok_or(ErrorCode::MissingId)?;
-    let include = list::parse_include(resource, &query, scopes)?;
+    let include = parameters::parse_include(resource, &query, scopes)?;
     record(tenant, request, resource, id, &include)
 }
 
@@ -38,14 +40,14 @@ fn record(
     include: &[&Inclusion],
 ) -> Result<Response, ApiError> {
     let read = |reading: &Reading<'_>| reading.json(resource, id, include);
-    let found = tenant.read(super::deadline(request), read)?;
+    let found = tenant.read(deadline(request), read)?;
     let (json, version) = found.ok_or(Rejection::NotFound(resource, id))?;
     if !include.is_empty() {
         // The version says nothing about the included records, so there is no `ETag`.
         return Ok(Response::json_bytes(200, json));
     }
     let etag = version.etag();
-    let response = if is_unchanged(request, &etag) {
+    let response = if parameters::is_unchanged(request, &etag) {
         Response::empty(304)
     } else {
         Response::json_bytes(200, json)
@@ -59,7 +61,7 @@ fn page(
     query: &Query,
     list: &ListQuery,
 ) -> Result<Response, ApiError> {
-    let page = tenant.read(super::deadline(request), |reading| reading.page(list))?;
+    let page = tenant.read(deadline(request), |reading| reading.page(list))?;
     let cursor = page.next.map(|position| list::write_cursor(&position, list));
     let response = page_of(&page.json, |body| {
         body.member("next_cursor", &cursor);
@@ -84,22 +86,35 @@ pub(super) fn page_of(data: &[u8], write_others: impl FnOnce(&mut JsonWriter)) -
     Response::json_bytes(200, body.take())
 }
 
+/// A request that passed the checks that need no database.
+#[derive(Debug)]
+pub struct CheckedWrite {
+    /// One change, or those of a batch before its first invalid operation.
+    pub changes: Vec<Change>,
+    /// The path of each change as the client sent it. It may begin with `/v1`.
+    pub paths: Vec<String>,
+    pub is_batch: bool,
+    /// The error of the first invalid operation.
+    pub invalid: Option<ApiError>,
+    pub idempotency_key: Option<IdempotencyKey>,
+}
+
 /// POST, PUT and DELETE: makes the checks that need no database, in their order. DELETE ignores a
 /// body. The reply gets the header that names ignored members, even if a later check fails.
-pub(super) fn check(
+pub(super) fn check_write(
     request: &Request,
     resource: &'static Resource,
     reply: &mut Responder,
 ) -> Result<CheckedWrite, ApiError> {
-    let key = idempotency::parse_key(request)?;
+    let key = parameters::parse_key(request)?;
     let (body, object) = match request.method {
         Method::DELETE => (&[][..], JsonObject::new()),
         _ => json_object(request)?,
     };
-    reply.add_headers(headers::check_members(Handling::of(request), resource, &object)?);
+    reply.add_headers(parameters::check_members(Handling::of(request), resource, &object)?);
     let query = Query::parse(request.query.as_deref())?;
-    let precondition = headers::precondition(request);
-    let change = change::check(&request.method, resource, &query, &object, precondition)?;
+    let precondition = parameters::precondition(request);
+    let change = check_change(&request.method, resource, &query, &object, precondition)?;
     // A query has only one of them.
     let target = query.get("id").or_else(|| query.get("update_by")).unwrap_or_default();
     Ok(CheckedWrite {
@@ -107,8 +122,80 @@ pub(super) fn check(
         paths: vec![request.path.clone()],
         is_batch: false,
         invalid: None,
-        idempotency_key: key.map(|key| idempotency::key_of(key, request, target, body)),
+        idempotency_key: key.map(|key| parameters::key_of(key, request, target, body)),
     })
+}
+
+/// The query parameter of POST.
+const UPDATE_BY: &str = "update_by";
+
+/// Makes the checks of a request with this method from the query on that need no database, in their
+/// order. `body` is that of POST and PUT.
+pub(super) fn check_change(
+    method: &Method,
+    resource: &'static Resource,
+    query: &Query,
+    body: &JsonObject,
+    precondition: Precondition,
+) -> Result<Change, ApiError> {
+    let kind = if *method == Method::POST {
+        query.only(&[UPDATE_BY])?;
+        match parse_update_by(resource, query)? {
+            Some(key) => ChangeKind::UpdateBy(key),
+            None => ChangeKind::Create,
+        }
+    } else {
+        query.only(&["id"])?;
+        let id = query.id()?.ok_or(ErrorCode::MissingId)?;
+        if *method == Method::DELETE { ChangeKind::Delete(id) } else { ChangeKind::Update(id) }
+    };
+    let values = match kind {
+        ChangeKind::Create => check_values(resource, body, Rules::New)?,
+        ChangeKind::UpdateBy(key) => check_values(resource, body, Rules::StoredOrNew(key))?,
+        ChangeKind::Update(_) => check_values(resource, body, Rules::Stored)?,
+        ChangeKind::Delete(_) => Vec::new(),
+    };
+    // A new record has no version yet.
+    let precondition = if kind == ChangeKind::Create { Precondition::None } else { precondition };
+    Ok(Change { precondition, ..Change::new(resource, kind, values) })
+}
+
+/// Reads the query parameter `update_by` of a POST.
+fn parse_update_by(
+    resource: &'static Resource,
+    query: &Query,
+) -> Result<Option<&'static Field>, ApiError> {
+    let Some(name) = query.get(UPDATE_BY) else { return Ok(None) };
+    if let Some(key) = resource.lookup_fields().find(|field| field.name == name) {
+        return Ok(Some(key));
+    }
+    let names: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
+    let expectation = format!("send one of {}", names.join(", "));
+    Err(invalid_parameter(UPDATE_BY, name, &expectation))
+}
+
+/// Checks the fields that the body names, and that it names those it must.
+fn check_values(
+    resource: &'static Resource,
+    body: &JsonObject,
+    rules: Rules,
+) -> Result<Vec<(&'static Field, Value)>, ApiError> {
+    let mut values = Vec::new();
+    let mut faults = Vec::new();
+    for field in resource.fields {
+        match field.check_sent(body.get(field.name), rules) {
+            Ok(Some(value)) => values.push((field, value)),
+            Ok(None) => {}
+            Err(errors) => faults.extend(errors),
+        }
+    }
+    if !faults.is_empty() {
+        return Err(Rejection::InvalidFields(faults).into());
+    }
+    if rules == Rules::Stored && values.is_empty() {
+        return Err(ErrorCode::NoUpdatableFields.into());
+    }
+    Ok(values)
 }
 
 /// Returns the body, and the object that it is.
@@ -148,4 +235,30 @@ fn media_type_fault(request: &Request) -> Option<String> {
     }
     let encoding = shorten(request.header("content-encoding")?);
     Some(format!("\"Content-Encoding\" was {encoding:?}. Send the body without it."))
+}
+
+/// The response to one change at this path.
+pub(super) fn answer(changed: &Changed, path: &str) -> Answer {
+    let Changed { resource, id: RecordId(id), record, is_new } = changed;
+    let Some(record) = record else {
+        return Answer { status: 204, location: None, etag: None, body: Vec::new() };
+    };
+    Answer {
+        status: if *is_new { 201 } else { 200 },
+        location: is_new.then(|| format!("{path}?id={id}")),
+        etag: Some(record.version.etag()),
+        body: record.response(resource),
+    }
+}
+
+impl From<Answer> for Response {
+    fn from(Answer { status, location, etag, body }: Answer) -> Response {
+        let response = if body.is_empty() {
+            Response::empty(status)
+        } else {
+            Response::json_bytes(status, body)
+        };
+        let headers = [("Location", location), ("ETag", etag)];
+        response.with(headers.into_iter().filter_map(|(name, value)| Some((name, value?))))
+    }
 }

@@ -12,21 +12,33 @@
 //! workers.
 
 use std::mem;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::authentication;
-use super::batch;
-use super::change::{self, CheckedWrite};
-use super::headers::Handling;
-use super::operations;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+use super::operations::{self, CheckedWrite};
+use super::parameters::Handling;
+use super::rate_limit::RateLimiter;
 use super::routes::{Action, Operation};
-use super::{Api, changes, deadline, whoami};
+use super::{batch, changes, whoami};
 use crate::http::{ApiError, ErrorCode, Request, Responder, Response};
-use crate::store::registry::Principal;
+use crate::model::Scopes;
+use crate::secret;
+use crate::store::registry::{Inactive, KeyState, Principal, Registry};
 use crate::store::{
-    Actor, Answer, ChangeContext, Changed, Client, KeyLabel, Mutation, Outcome, Tenant,
+    Actor, Answer, ChangeContext, Changed, Client, Deadline, KeyLabel, Mutation, Outcome, Tenant,
+    Tenants,
 };
+
+/// The API of the records of every tenant.
+pub struct Api {
+    registry: Arc<Registry>,
+    tenants: Arc<Tenants>,
+    limiter: RateLimiter,
+}
 
 /// A request whose key is good.
 pub struct ApiCall {
@@ -35,6 +47,11 @@ pub struct ApiCall {
 }
 
 impl Api {
+    /// An API that allows each key without a limit of its own `rate_limit` requests a minute.
+    pub fn new(registry: Arc<Registry>, tenants: Arc<Tenants>, rate_limit: NonZeroU32) -> Api {
+        Api { registry, tenants, limiter: RateLimiter::new(rate_limit) }
+    }
+
     /// Looks up the key of a request to a path with these operations.
     ///
     /// The key is looked up before the request waits, because it names the tenant in whose lane the
@@ -44,7 +61,7 @@ impl Api {
         operations: &'static [Operation],
         request: &Request,
     ) -> Result<ApiCall, ApiError> {
-        let caller = authentication::authenticate(&self.registry, request)?;
+        let caller = authenticate(&self.registry, request)?;
         Ok(ApiCall { caller, operations })
     }
 
@@ -61,7 +78,7 @@ impl Api {
     }
 
     /// Makes the checks from 10 on in contract section 5, and answers a request that reads. Checks
-    /// 4 to 9 are in [`authentication::authenticate`]. Checks that need a write transaction, from
+    /// 4 to 9 are in [`authenticate`]. Checks that need a write transaction, from
     /// 24 on, are made by the writer.
     fn check(
         &self,
@@ -79,7 +96,7 @@ impl Api {
             && !scopes.is_empty()
             && !key.scopes.intersects(scopes)
         {
-            return Err(authentication::insufficient_scope(scopes));
+            return Err(insufficient_scope(scopes));
         }
         // Rate limit. From here on the request counts, and every response has the headers on the
         // key's end and limit.
@@ -94,7 +111,7 @@ impl Api {
         // The operation's own checks.
         let response = match operation.action {
             Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
-                let write = operations::check(request, resource, responder)?;
+                let write = operations::check_write(request, resource, responder)?;
                 return Ok(NextStep::Write(tenant, write));
             }
             Action::Batch => {
@@ -153,7 +170,7 @@ impl Client for WaitingClient {
     fn answer(&self, changed: &[Changed]) -> Answer {
         let CheckedWrite { paths, is_batch, .. } = &self.write;
         match (changed, paths.as_slice()) {
-            ([changed], [path]) if !is_batch => change::answer(changed, path),
+            ([changed], [path]) if !is_batch => operations::answer(changed, path),
             _ => batch::answer(changed, paths),
         }
     }
@@ -176,4 +193,89 @@ impl Client for WaitingClient {
         };
         self.responder.send(result.unwrap_or_else(Response::from));
     }
+}
+
+/// When a read for the request is to end.
+pub(super) fn deadline(request: &Request) -> Deadline {
+    Deadline::new(Arc::clone(&request.is_abandoned))
+}
+
+/// Returns the owner of the request's API key.
+///
+/// # Errors
+///
+/// The header is missing or malformed, the key is unknown, revoked or expired, or its tenant is
+/// inactive.
+fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, ApiError> {
+    let key = bearer_token(&request.headers)?;
+    if !secret::is_well_formed_key(key) {
+        return Err(unauthorized(ErrorCode::MalformedApiKey));
+    }
+    let now = request.received_at;
+    let Some(caller) = registry.find_principal(&secret::hash(key), now)? else {
+        tracing::warn!(client = %request.client, request_id = %request.id, "an unknown API key");
+        return Err(unauthorized(ErrorCode::InvalidApiKey));
+    };
+    match (caller.key.state(now), caller.inactive) {
+        (KeyState::Revoked, _) => Err(unauthorized(ErrorCode::RevokedApiKey)),
+        (KeyState::Expired, _) => Err(unauthorized(ErrorCode::ExpiredApiKey)),
+        (KeyState::Active, Some(reason)) => Err(tenant_inactive(reason)),
+        (KeyState::Active, None) => Ok(caller),
+    }
+}
+
+/// Whether the headers have a key of the right form. Without one, no body is read.
+pub(super) fn has_well_formed_key(headers: &HeaderMap) -> bool {
+    bearer_token(headers).is_ok_and(secret::is_well_formed_key)
+}
+
+/// The scheme is case-insensitive (RFC 9110 section 11.1). Spaces and tabs may follow it, but no
+/// other white space (contract section 5).
+fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
+    const SEPARATORS: [char; 2] = [' ', '\t'];
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let missing = || unauthorized(ErrorCode::MissingAuthorization);
+    let value = values.next().and_then(|value| value.to_str().ok()).ok_or_else(missing)?;
+    if values.next().is_some() {
+        return Err(ApiError::bad_request(
+            "The header \"Authorization\" is given twice. Send it once.",
+        ));
+    }
+    let (scheme, rest) = value.split_once(SEPARATORS).ok_or_else(missing)?;
+    let token = rest.trim_matches(SEPARATORS);
+    if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
+        Ok(token)
+    } else {
+        Err(missing())
+    }
+}
+
+/// An error of the key, with the challenge of RFC 6750 section 3.
+pub(super) fn unauthorized(code: ErrorCode) -> ApiError {
+    let is_absent = code == ErrorCode::MissingAuthorization;
+    let challenge = if is_absent { "Bearer" } else { "Bearer error=\"invalid_token\"" };
+    ApiError::from(code).header("WWW-Authenticate", challenge)
+}
+
+pub(super) fn tenant_inactive(reason: Inactive) -> ApiError {
+    let message = match reason {
+        Inactive::Suspended => {
+            "The tenant has been suspended by the operator. Ask the operator to activate it."
+        }
+        Inactive::TrialOver => {
+            "The tenant's trial is over. Ask the operator to activate the tenant."
+        }
+    };
+    ApiError::new(ErrorCode::TenantInactive, message)
+}
+
+/// `insufficient_scope`: the key has none of `scopes`.
+pub(super) fn insufficient_scope(scopes: Scopes) -> ApiError {
+    let names = scopes.names();
+    let message = format!(
+        "This API key lacks \"{}\". Use a key with the scope that the request needs.",
+        names.join("\", \"")
+    );
+    let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
+    ApiError::new(ErrorCode::InsufficientScope, message).header("WWW-Authenticate", challenge)
 }

@@ -4,7 +4,7 @@
 use Access::{Read, Write};
 use http::HeaderMap;
 
-use super::authentication::has_well_formed_key;
+use super::pipeline::has_well_formed_key;
 use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use crate::http::{ApiError, ErrorCode, Method};
 use crate::metrics;

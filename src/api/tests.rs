@@ -9,11 +9,11 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::change::CheckedWrite;
 use super::list::{self, write_cursor};
-use super::query::Query;
+use super::operations::CheckedWrite;
+use super::parameters::Query;
 use super::rate_limit::RateLimitStatus;
-use super::{authentication, batch, changes, headers, idempotency, operations, routes};
+use super::{batch, changes, operations, parameters, pipeline, routes};
 use crate::clock::{Clock, Timestamp};
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, StatusCode};
 use crate::metrics::Metrics;
@@ -75,7 +75,7 @@ fn error(code: ErrorCode) -> ApiError {
         | ErrorCode::MalformedApiKey
         | ErrorCode::InvalidApiKey
         | ErrorCode::RevokedApiKey
-        | ErrorCode::ExpiredApiKey => authentication::unauthorized(code),
+        | ErrorCode::ExpiredApiKey => pipeline::unauthorized(code),
         ErrorCode::MissingId
         | ErrorCode::NoUpdatableFields
         | ErrorCode::PayloadTooLarge
@@ -89,11 +89,11 @@ fn error(code: ErrorCode) -> ApiError {
             let counts = vec![(&EMPLOYEE, 2), (&HARDWARE, 1)];
             Rejection::HasDependents { resource: &CUSTOMER, details, counts }.into()
         }
-        ErrorCode::TenantInactive => authentication::tenant_inactive(Inactive::TrialOver),
+        ErrorCode::TenantInactive => pipeline::tenant_inactive(Inactive::TrialOver),
         ErrorCode::TenantUnavailable => StoreError::Unavailable.into(),
         ErrorCode::InsufficientScope => {
             let scope = Scope { resource: &CUSTOMER, access: Access::Write };
-            authentication::insufficient_scope(scope.into())
+            pipeline::insufficient_scope(scope.into())
         }
         ErrorCode::RateLimited => {
             RateLimitStatus { limit: 100, remaining: 0, reset: 1_795_203_060 }.error()
@@ -162,7 +162,7 @@ fn error_codes() -> Messages {
         .collect();
     messages.push((
         "tenant_inactive, suspended".to_owned(),
-        authentication::tenant_inactive(Inactive::Suspended).message().to_owned(),
+        pipeline::tenant_inactive(Inactive::Suspended).message().to_owned(),
     ));
     for (fault, error) in [("size limit", StoreError::SizeLimit), ("disk", StoreError::DiskFull)] {
         let message = ApiError::from(error).message().to_owned();
@@ -174,7 +174,7 @@ fn error_codes() -> Messages {
     messages.push(("precondition_failed, weak tags".to_owned(), weak));
     let nothing = precondition_failed(None, false).message().to_owned();
     messages.push(("precondition_failed, no record".to_owned(), nothing));
-    let any_of = authentication::insufficient_scope(Scopes::read_only()).message().to_owned();
+    let any_of = pipeline::insufficient_scope(Scopes::read_only()).message().to_owned();
     messages.push(("insufficient_scope, any of several".to_owned(), any_of));
     messages
 }
@@ -195,7 +195,7 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 fn check(request: &Request) -> Result<CheckedWrite, ApiError> {
     let metrics = Arc::new(Metrics::new(routes::label));
     let (mut reply, _) = Responder::new(request, Clock::system(), metrics);
-    operations::check(request, &CUSTOMER, &mut reply)
+    operations::check_write(request, &CUSTOMER, &mut reply)
 }
 
 fn requests() -> Messages {
@@ -207,11 +207,11 @@ fn requests() -> Messages {
     let key = |values: &[&str]| {
         let headers: Vec<(&str, &str)> =
             values.iter().map(|value| ("idempotency-key", *value)).collect();
-        failure(idempotency::parse_key(&request(Method::POST, "", &headers, b"")))
+        failure(parameters::parse_key(&request(Method::POST, "", &headers, b"")))
     };
     let if_match = |values: &[&str]| {
         let headers: Vec<(&str, &str)> = values.iter().map(|value| ("if-match", *value)).collect();
-        match headers::precondition(&request(Method::PUT, "", &headers, b"")) {
+        match parameters::precondition(&request(Method::PUT, "", &headers, b"")) {
             Precondition::Unreadable(message) => {
                 failure::<()>(Err(Rejection::UnreadablePrecondition(message).into()))
             }

@@ -1,18 +1,21 @@
-//! The addresses of clients, and the limits of one address.
+//! The addresses of clients, and what one address may take of the server.
 //!
 //! The address of a client is the peer's address, or the address that a trusted proxy reports. One
 //! address has at most a quarter of the connections, of the requests under way and of the memory
 //! for their bodies (contract section 6). Loopback and trusted proxies are exempt, because many
-//! clients share their addresses.
+//! clients share their addresses. [`UnreadResponses`] limits the memory of responses.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use hyper::body::Bytes;
 use hyper::header::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
+use super::limits::RESPONSE_BUDGET;
+use super::stream::ConnectionState;
 use crate::http::request::address_of;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +154,94 @@ impl Drop for Reservation {
                 reserved.by_address.remove(&self.address);
             }
         }
+    }
+}
+
+/// The responses that clients have not read yet. Together they take at most [`RESPONSE_BUDGET`].
+///
+/// A worker gives the edge a complete response, and the memory is free again when the client has
+/// read it. If a new response exceeds the budget, the address with the most unread bytes loses its
+/// oldest response, and the connection of that response closes at once.
+///
+/// Example: A has 60 unread lists of 1 MiB. B downloads a list of 4 MiB, and asks for another 1
+/// MiB. The 64 MiB are full, and the first of A's connections closes. Without the budget, 10,000
+/// connections such as A's would take 10 GiB within the 10 seconds of the write timeout.
+#[derive(Default)]
+pub(super) struct UnreadResponses(Mutex<Unread>);
+
+#[derive(Default)]
+struct Unread {
+    next_number: u64,
+    bytes: usize,
+    /// The oldest first.
+    responses: BTreeMap<u64, UnreadResponse>,
+}
+
+struct UnreadResponse {
+    bytes: usize,
+    address: IpAddr,
+    connection: Arc<ConnectionState>,
+}
+
+impl UnreadResponses {
+    /// Returns the bytes of `response`. They count until the last of them is written.
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        response: Vec<u8>,
+        address: IpAddr,
+        connection: &Arc<ConnectionState>,
+    ) -> Bytes {
+        let mut unread = self.0.lock();
+        let (number, bytes) = (unread.next_number, response.len());
+        unread.next_number += 1;
+        unread.bytes += bytes;
+        let connection = Arc::clone(connection);
+        unread.responses.insert(number, UnreadResponse { bytes, address, connection });
+        while unread.bytes > RESPONSE_BUDGET && unread.responses.len() > 1 {
+            unread.abort_one();
+        }
+        drop(unread);
+        Bytes::from_owner(HeldResponse { response, number, unread: Arc::clone(self) })
+    }
+}
+
+impl Unread {
+    /// Aborts the oldest response of the address with the most unread bytes.
+    fn abort_one(&mut self) {
+        let mut by_address = HashMap::new();
+        for response in self.responses.values() {
+            *by_address.entry(response.address).or_insert(0) += response.bytes;
+        }
+        let most = by_address.into_iter().max_by_key(|(_, bytes)| *bytes);
+        let Some((address, _)) = most else { return };
+        let oldest = self.responses.iter().find(|(_, response)| response.address == address);
+        let Some(number) = oldest.map(|(number, _)| *number) else { return };
+        if let Some(response) = self.forget(number) {
+            response.connection.abort();
+        }
+    }
+
+    fn forget(&mut self, number: u64) -> Option<UnreadResponse> {
+        self.responses.remove(&number).inspect(|response| self.bytes -= response.bytes)
+    }
+}
+
+/// One response that counts against the limit.
+struct HeldResponse {
+    response: Vec<u8>,
+    number: u64,
+    unread: Arc<UnreadResponses>,
+}
+
+impl AsRef<[u8]> for HeldResponse {
+    fn as_ref(&self) -> &[u8] {
+        &self.response
+    }
+}
+
+impl Drop for HeldResponse {
+    fn drop(&mut self) {
+        self.unread.0.lock().forget(self.number);
     }
 }
 

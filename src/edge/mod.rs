@@ -10,16 +10,14 @@
 //! |---|---|
 //! | `connection` | the listener, and one client connection from accept to the lingering close |
 //! | `stream` | its socket, and the state that its deadlines depend on |
-//! | `service` | one request: the checks on its head, its body, the response |
-//! | `clients` | the address of a client, and the limits of one address |
-//! | `response` | the response as hyper sends it |
+//! | `service` | one request: the checks on its head, its body, the response as hyper sends it |
+//! | `clients` | the address of a client, and what one address may take |
 //! | `tls` | a certificate that can be replaced at run time |
 //! | `limits` | every limit: times, sizes, counts |
 
 mod clients;
 mod connection;
 mod limits;
-mod response;
 mod service;
 mod stream;
 mod tls;

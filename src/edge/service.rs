@@ -5,35 +5,43 @@
 //! that differ or are not numbers, and transfer encodings that do not end in `chunked`. It drops a
 //! length next to `chunked` and the fragment of a target, and takes a line that ends with LF alone.
 
+use std::borrow::Cow;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
-use hyper::body::{Body as _, Incoming};
-use hyper::header::{EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use hyper::body::{Body as _, Bytes, Frame, Incoming};
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderValue, STRICT_TRANSPORT_SECURITY,
+    TRANSFER_ENCODING,
+};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Uri, Version};
 use tokio::time::timeout;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use super::clients::{self, Budget, Client, Reservation, TrustedNetworks};
+use super::clients::{self, Budget, Client, Reservation, TrustedNetworks, UnreadResponses};
 use super::limits::{
     ADDRESS_BODY_BUDGET, ADDRESS_REQUESTS, BODY_BUDGET, CONNECTION_LIMITS, MAX_TARGET,
 };
-use super::response::{self, ResponseBody, UnreadResponses};
 use super::stream::ConnectionState;
 use super::tls::Tls;
 use crate::app::Application;
 use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits};
-use crate::http::request::{MAX_BODY, MAX_METHOD};
+use crate::http::request::{MAX_BODY, MAX_METHOD, address_of};
 use crate::http::response::encode_unprintable;
 use crate::http::{ApiError, Body, Request, Responder};
 use crate::metrics::Metrics;
 use crate::workers::WorkerPool;
+
+/// The value of `Strict-Transport-Security`: a year.
+const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// The state that all connections share.
 pub(super) struct EdgeContext {
@@ -122,8 +130,39 @@ impl EdgeContext {
         }
         // A responder sends a response in any case.
         let response = receiver.await.unwrap_or_else(|_| ApiError::internal().into());
-        let unread = &self.unread;
-        response::to_hyper(response, &method, close, peer.tls, unread, client.address, &connection)
+        let mut response = response.into_inner();
+        if close {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if peer.tls {
+            response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, HSTS);
+        }
+        self.outgoing(response, &method, client.address, connection)
+    }
+
+    /// The response to a request of `method` as hyper sends it.
+    fn outgoing(
+        &self,
+        response: Response<Cow<'static, [u8]>>,
+        method: &Method,
+        client: IpAddr,
+        connection: Arc<ConnectionState>,
+    ) -> Response<ResponseBody> {
+        let (mut head, body) = response.into_parts();
+        let is_bare = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        if !is_bare {
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        }
+        let bytes = if is_bare || *method == Method::HEAD {
+            Bytes::new()
+        } else {
+            match body {
+                Cow::Borrowed(fixed) => Bytes::from_static(fixed),
+                Cow::Owned(body) => self.unread.hold(body, address_of(client), &connection),
+            }
+        };
+        let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
+        Response::from_parts(head, ResponseBody { bytes, connection })
     }
 
     /// Validates a head and reads its body, which `memory` pays for. An `Err` is the edge's own
@@ -163,6 +202,35 @@ impl EdgeContext {
             received_at: self.clock.now(),
             is_abandoned: Arc::default(),
         }
+    }
+}
+
+/// The body of a response to a client.
+pub(super) struct ResponseBody {
+    bytes: Option<Bytes>,
+    connection: Arc<ConnectionState>,
+}
+
+impl hyper::body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+}
+
+impl Drop for ResponseBody {
+    /// hyper drops the body when the response is complete. The connection is then idle.
+    fn drop(&mut self) {
+        self.connection.set_idle();
     }
 }
 

@@ -13,7 +13,7 @@
 //! could keep its response in memory for days.
 //!
 //! Unread responses of all clients also share a budget of memory. If the budget is used up,
-//! response.rs aborts the connection of the oldest response before its deadline.
+//! clients.rs aborts the connection of the oldest response before its deadline.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

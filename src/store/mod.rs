@@ -5,8 +5,8 @@
 //! | `database` | one database: open, pragmas, schema, migration, commit, checkpoint, copy |
 //! | `data_dir` | the directory of all databases: paths, schemas, locks, recovery after a start |
 //! | `registry` | tenants, keys, sessions, events |
-//! | `tenant` | one tenant's file in the server: readers, the writer, upkeep |
-//! | `records` | statements, lists, search, change log, stored responses |
+//! | `tenant` | one tenant's file in the server: readers, the writer, stored responses, upkeep |
+//! | `records` | statements, lists, search, change log |
 //! | `archive` | backup, restore, check |
 
 pub mod archive;
@@ -21,13 +21,14 @@ pub use data_dir::{DataDir, REGISTRY_FILE, tenants_dir};
 pub(crate) use database::LAST_LINE;
 pub use error::{DatabaseError, OpenError, StoreError, explain};
 pub use records::{
-    Actor, Answer, Change, ChangeContext, ChangeError, ChangeKind, Changed, ChangesPage,
-    ChangesQuery, Draft, IdempotencyKey, KeyLabel, Page, Position, Precondition, Reading, Record,
-    Rejection, Selection, Start, Target, Undo, UndoError, Undone, Writing, fold, who_refer,
+    Actor, Change, ChangeContext, ChangeError, ChangeKind, Changed, ChangesPage, ChangesQuery,
+    Draft, KeyLabel, Page, Position, Precondition, Reading, Record, Rejection, Selection, Start,
+    Target, Undo, UndoError, Undone, Writing, fold, who_refer,
 };
 pub use registry::Registry;
 pub use tenant::{
-    Client, Deadline, FileTransaction, Mutation, Outcome, Tenant, TenantFile, Tenants,
+    Answer, Client, Deadline, FileTransaction, IdempotencyKey, Mutation, Outcome, Tenant,
+    TenantFile, Tenants,
 };
 
 /// The version of the SQLite library in this program.

@@ -164,7 +164,7 @@ fn imported_records_are_found_by_search() {
     fixture.accepts(&CUSTOMER, CSV, "name\nStrassenbahn\n");
     let tenants =
         crate::store::Tenants::new(fixture.path(), crate::config::Config::new("").tenants);
-    let asked = crate::api::query::Query::parse(Some("q=STRASSE&total=true")).unwrap();
+    let asked = crate::api::parameters::Query::parse(Some("q=STRASSE&total=true")).unwrap();
     let query =
         crate::api::list::parse(&CUSTOMER, &asked, crate::model::Scopes::default()).unwrap();
     let page = tenants

@@ -1,7 +1,7 @@
 //! Cursors: the service accepts each cursor that it gave out, and refuses any other text.
 
 use tenantdesk::api::list;
-use tenantdesk::api::query::Query;
+use tenantdesk::api::parameters::Query;
 use tenantdesk::model::{self, KeysetPosition, RecordId, Resource, Scopes, Value};
 
 use crate::mutate::{fuzz, words};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tenantdesk::api::filter::filters;
 use tenantdesk::api::list;
-use tenantdesk::api::query::Query;
+use tenantdesk::api::parameters::Query;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::model::{self, Field, Kind, Resource, Scopes, TenantId, Value};

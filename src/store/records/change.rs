@@ -7,7 +7,8 @@
 //! a device is its employee's.
 
 use super::change_log::ChangeContext;
-use super::{Reading, Record, Writing};
+use super::read::{Reading, Record};
+use super::write::Writing;
 use crate::model::{Field, FieldError, RecordId, Resource, Value, Version};
 use crate::store::error::DatabaseError;
 

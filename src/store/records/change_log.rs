@@ -25,7 +25,8 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{MAX_PAGE, Reading, Record, Writing};
+use super::read::{MAX_PAGE, Reading, Record};
+use super::write::Writing;
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
 use crate::model::{KeyId, RecordId, Resource, Value, Version};
@@ -223,7 +224,7 @@ impl Reading<'_> {
     pub fn changes(&self, query: &ChangesQuery) -> Result<Option<ChangesPage>, DatabaseError> {
         let sql = "SELECT lineage, last_seq FROM changes_state";
         let (lineage, last): ([u8; 16], Version) = self
-            .connection
+            .connection()
             .prepare_cached(sql)?
             .query_row([], |row| Ok((row.get(0)?, Version(row.get(1)?))))?;
         let is_wanted = |resource: &&'static Resource| {
@@ -234,14 +235,14 @@ impl Reading<'_> {
             Start::Oldest | Start::Newest | Start::Now => None,
             Start::After(Position { lineage: cursor_lineage, seq }) => {
                 let is_known = cursor_lineage == lineage && seq <= last;
-                if !is_known || has_missed(self.connection, &resources, seq, query.oldest)? {
+                if !is_known || has_missed(self.connection(), &resources, seq, query.oldest)? {
                     return Ok(None);
                 }
                 Some(seq)
             }
         };
         let (sql, values) = select(query, &resources, after.unwrap_or(Version(0)));
-        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut statement = self.connection().prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values.iter()))?;
         let (mut json, mut seq, mut count, mut more) = (JsonWriter::default(), after, 0, false);
         json.begin_array();
@@ -255,7 +256,7 @@ impl Reading<'_> {
             (count, seq) = (count + 1, Some(Version(row.get(0)?)));
         }
         json.end_array();
-        let seq = seq.map_or_else(|| last_readable(self.connection, query), Ok)?;
+        let seq = seq.map_or_else(|| last_readable(self.connection(), query), Ok)?;
         Ok(Some(ChangesPage { json: json.take(), next: Position { lineage, seq }, more }))
     }
 
@@ -263,7 +264,7 @@ impl Reading<'_> {
     /// `--keep-changes`, so the server stores the value in the file.
     pub fn changes_shown_since(&self, now: Timestamp) -> Result<Timestamp, DatabaseError> {
         let sql = "SELECT keep_seconds FROM changes_state";
-        let keep: i64 = self.connection.query_row(sql, [], |row| row.get(0))?;
+        let keep: i64 = self.connection().query_row(sql, [], |row| row.get(0))?;
         Ok(Timestamp::from_unix(now.unix().saturating_sub(keep)))
     }
 

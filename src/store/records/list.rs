@@ -3,9 +3,8 @@
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, params_from_iter};
 
-use super::encoding::{Statements, including, read_value, write_row};
+use super::read::{MAX_PAGE, Reading, Statements, including, read_value, write_row};
 use super::search::{fold, match_expression};
-use super::{MAX_PAGE, Reading};
 use crate::json_writer::JsonWriter;
 use crate::model::{Bound, Field, ID, KeysetPosition, ListQuery, RecordId, Value};
 use crate::store::error::DatabaseError;
@@ -28,13 +27,13 @@ pub struct Page {
 impl Reading<'_> {
     pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
         let search = Search::new(list);
-        let access = access(self.connection, list, &search)?;
+        let access = access(self.connection(), list, &search)?;
         let (json, next) = self.rows(&PageQuery::new(list, &search, access))?;
         let total = || {
             let access = if access == AccessPath::InOrder { AccessPath::Any } else { access };
             let query = PageQuery::new(list, &search, access);
             let sql = format!("SELECT count(*) {}", query.clauses());
-            value(self.connection, &sql, &query.values)
+            value(self.connection(), &sql, &query.values)
         };
         let total = list.total.then(total).transpose()?;
         Ok(Page { json, next, total })
@@ -50,7 +49,7 @@ impl Reading<'_> {
         let mut full_at = None;
         for stretch in query.stretches() {
             let (sql, values) = query.select(stretch, list.limit + 1 - taken);
-            let mut statement = self.connection.prepare_cached(&sql)?;
+            let mut statement = self.connection().prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {
                 if full_at.is_some() {

@@ -7,7 +7,8 @@ use rusqlite::params;
 use serde_json::json;
 
 use super::change::{ChangeError, Draft, Rejection, Target};
-use super::{Reading, Record, Writing};
+use super::read::{Reading, Record};
+use super::write::Writing;
 use crate::model::{EMPLOYEE, HARDWARE, Value};
 use crate::store::error::DatabaseError;
 
@@ -24,7 +25,7 @@ impl Reading<'_> {
         let employee = HARDWARE.value(&draft.values, "employee_id");
         let Some(Value::Integer(employee)) = employee else { return Ok(()) };
         let sql = "SELECT customer_id FROM employees WHERE id = ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut statement = self.connection().prepare_cached(sql)?;
         let customer = statement.query_row([employee], |row| row.get(0)).optional()?;
         // The check of the reference fails then.
         let Some(customer) = customer else { return Ok(()) };

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::{Reading, Writing};
+use super::read::Reading;
+use super::write::Writing;
 use crate::model::{ALL, RecordId, Resource, Value};
 use crate::store::error::DatabaseError;
 

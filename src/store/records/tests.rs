@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rusqlite::Connection;
 use uuid::Uuid;
 
 use super::list::{PageQuery, Search, access};
 use super::*;
 use crate::api::list;
-use crate::api::query;
-use crate::clock::Clock;
+use crate::api::parameters;
+use crate::clock::{Clock, Timestamp};
 use crate::model::{
-    ALL, Bound, CUSTOMER, Field, HARDWARE, ID, KeyId, KeysetPosition, Kind, ListQuery, Scopes,
+    ALL, Bound, CUSTOMER, Field, HARDWARE, ID, KeyId, KeysetPosition, Kind, ListQuery, RecordId,
+    Resource, Scopes, Value, Version,
 };
 use crate::store::archive::check::problems_of_records;
 use crate::store::data_dir::TENANT;
@@ -98,7 +100,7 @@ fn field(resource: &'static Resource, name: &str) -> &'static Field {
 }
 
 fn list_of(resource: &'static Resource, sort: &'static Field) -> ListQuery {
-    let all = list::parse(resource, &query::Query::default(), Scopes::default());
+    let all = list::parse(resource, &parameters::Query::default(), Scopes::default());
     ListQuery { sort, ..all.unwrap() }
 }
 

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::change::{ChangeError, Draft, Rejection, Target, who_refer};
 use super::change_log::ChangeContext;
-use super::encoding::{damaged_text, read_value};
+use super::read::{damaged_text, read_value};
 use super::{Record, Writing};
 use crate::clock::Timestamp;
 use crate::model::{ALL, CREATED_AT, KeyId, RecordId, Resource, Value};

@@ -1,20 +1,38 @@
-//! Changes of records inside a write transaction, and the stored responses of idempotent requests
-//! (contract section 8).
+//! Changes of records inside a write transaction.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, OptionalExtension as _, ffi, params};
+use rusqlite::{Connection, ffi};
 use serde_json::{Map, json};
 
 use super::change::{ChangeError, Rejection};
 use super::change_log::{ChangeContext, Entry};
-use super::encoding::{Statements, damaged_text};
-use super::search::search_text;
-use super::{Reading, Record, Writing};
+use super::read::{Reading, Record, Statements, damaged_text};
+use super::search::{SearchChange, search_text};
 use crate::clock::Timestamp;
 use crate::model::{ALL, EMPLOYEE, RecordId, Resource, Value};
 use crate::store::error::DatabaseError;
+
+/// A connection inside a write transaction. It can read, too.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    reading: Reading<'a>,
+    /// Pending changes of the search tables. FTS5 writes a segment at each savepoint, so the tables
+    /// are brought up to date once a transaction.
+    pub(super) search: RefCell<Vec<SearchChange>>,
+    /// The length of its texts.
+    pub(super) pending_bytes: Cell<usize>,
+}
+
+impl<'a> Deref for Writing<'a> {
+    type Target = Reading<'a>;
+
+    fn deref(&self) -> &Reading<'a> {
+        &self.reading
+    }
+}
 
 impl<'a> Writing<'a> {
     /// [`Writing::flush`] must be called before the transaction commits.
@@ -24,10 +42,6 @@ impl<'a> Writing<'a> {
             search: RefCell::default(),
             pending_bytes: Cell::default(),
         }
-    }
-
-    pub(in crate::store) fn connection(&self) -> &'a Connection {
-        self.reading.connection
     }
 
     /// Adds a record with the next id, or with `id`. A record that an undo brings back was
@@ -175,79 +189,4 @@ impl<'a> Writing<'a> {
         let sql = format!("SELECT search FROM {} WHERE id = ?", resource.plural);
         self.connection().prepare_cached(&sql)?.query_row([id.0], |row| row.get(0))
     }
-}
-
-/// The answer to a mutation. It is stored under the idempotency key of its request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The HTTP status.
-    pub status: u16,
-    /// The path of a new record.
-    pub location: Option<String>,
-    /// The version of a record that is there after the mutation.
-    pub etag: Option<String>,
-    /// Empty without one.
-    pub body: Vec<u8>,
-}
-
-/// An idempotency key and the fingerprint of its request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdempotencyKey {
-    /// The bytes of the UUID.
-    pub key: [u8; 16],
-    /// SHA-256 of what makes two requests the same.
-    pub request: [u8; 32],
-}
-
-/// How long a response is stored, in seconds.
-const KEPT_FOR: i64 = 24 * 60 * 60;
-
-impl Reading<'_> {
-    /// The answer stored under `key`, unless it is over 24 hours old, and the SHA-256 of its
-    /// request.
-    pub fn stored_answer(
-        &self,
-        key: &[u8; 16],
-        now: Timestamp,
-    ) -> Result<Option<([u8; 32], Answer)>, DatabaseError> {
-        let sql = "SELECT request, status, location, etag, body FROM idempotency
-                   WHERE key = ? AND created_at > ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let stored = statement.query_row(params![key, now.unix() - KEPT_FOR], |row| {
-            let (status, location) = (row.get(1)?, row.get(2)?);
-            Ok((row.get(0)?, Answer { status, location, etag: row.get(3)?, body: row.get(4)? }))
-        });
-        stored.optional()
-    }
-}
-
-impl Writing<'_> {
-    /// Stores the answer to a request under its key, in place of one that is over.
-    pub fn store_answer(
-        &self,
-        IdempotencyKey { key, request }: &IdempotencyKey,
-        answer: &Answer,
-        now: Timestamp,
-    ) -> Result<(), DatabaseError> {
-        let Answer { status, location, etag, body } = answer;
-        self.connection()
-            .prepare_cached(
-                "INSERT OR REPLACE INTO idempotency
-                   (key, request, status, location, etag, body, created_at)
-                 VALUES (?, ?, ?, ?, ?, ?, ?)",
-            )?
-            .execute(params![key, request, status, location, etag, body, now.unix()])?;
-        Ok(())
-    }
-}
-
-/// Removes at most `count` responses that are over. Runs inside a transaction.
-pub(crate) fn remove_old_responses(
-    connection: &Connection,
-    now: Timestamp,
-    count: u16,
-) -> rusqlite::Result<usize> {
-    let sql = "DELETE FROM idempotency WHERE id IN
-                 (SELECT id FROM idempotency WHERE created_at <= ? ORDER BY created_at LIMIT ?)";
-    connection.prepare_cached(sql)?.execute(params![now.unix() - KEPT_FOR, count])
 }

@@ -28,7 +28,7 @@ use rusqlite::ErrorCode;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use file::{FileTransaction, TenantFile};
-pub use mutation::{Client, Mutation, Outcome};
+pub use mutation::{Answer, Client, IdempotencyKey, Mutation, Outcome};
 
 use super::data_dir::tenant_database;
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};

@@ -1,13 +1,15 @@
-//! The changes of one request on their way through the writer.
+//! The changes of one request on their way through the writer, and the stored response of a request
+//! with an idempotency key (contract section 8).
 
 use std::mem;
 use std::time::Instant;
 
+use rusqlite::{Connection, params};
+
 use crate::clock::Timestamp;
 use crate::store::error::{DatabaseError, StoreError};
 use crate::store::records::{
-    Answer, Change, ChangeContext, ChangeError, ChangeKind, Changed, IdempotencyKey, Reading,
-    Rejection, Writing,
+    Change, ChangeContext, ChangeError, ChangeKind, Changed, Reading, Rejection, Writing,
 };
 
 /// Changes that commit together or not at all.
@@ -33,6 +35,31 @@ pub trait Client: Send {
     fn send(self: Box<Self>, outcome: Outcome);
 }
 
+/// The answer to a mutation. It is stored under the idempotency key of its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The path of a new record.
+    pub location: Option<String>,
+    /// The version of a record that is there after the mutation.
+    pub etag: Option<String>,
+    /// Empty without one.
+    pub body: Vec<u8>,
+}
+
+/// An idempotency key and the fingerprint of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The bytes of the UUID.
+    pub key: [u8; 16],
+    /// SHA-256 of what makes two requests the same.
+    pub request: [u8; 32],
+}
+
+/// How long a response is stored, in seconds.
+const KEPT_FOR: i64 = 24 * 60 * 60;
+
 /// How a mutation ended. Only [`Outcome::Changed`] has changed anything.
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
@@ -52,14 +79,40 @@ impl Reading<'_> {
     /// The outcome of a request if its idempotency key was used in the last 24 hours.
     pub fn replay(
         &self,
-        IdempotencyKey { key, request }: &IdempotencyKey,
+        key: &IdempotencyKey,
         now: Timestamp,
     ) -> Result<Option<Outcome>, DatabaseError> {
-        Ok(match self.stored_answer(key, now)? {
-            Some((stored, answer)) if stored == *request => Some(Outcome::Replayed(answer)),
-            Some(_) => Some(Outcome::KeyReused),
-            None => None,
-        })
+        let sql = "SELECT status, location, etag, body, request FROM idempotency
+                   WHERE key = ? AND created_at > ?";
+        let mut statement = self.connection().prepare_cached(sql)?;
+        let mut rows = statement.query(params![key.key, now.unix() - KEPT_FOR])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        if row.get::<_, [u8; 32]>(4)? != key.request {
+            return Ok(Some(Outcome::KeyReused));
+        }
+        let (status, location) = (row.get(0)?, row.get(1)?);
+        let answer = Answer { status, location, etag: row.get(2)?, body: row.get(3)? };
+        Ok(Some(Outcome::Replayed(answer)))
+    }
+}
+
+impl Writing<'_> {
+    /// Stores the answer to a request under its key, in place of one that is over.
+    pub fn store_answer(
+        &self,
+        IdempotencyKey { key, request }: &IdempotencyKey,
+        answer: &Answer,
+        now: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        let Answer { status, location, etag, body } = answer;
+        self.connection()
+            .prepare_cached(
+                "INSERT OR REPLACE INTO idempotency
+                   (key, request, status, location, etag, body, created_at)
+                 VALUES (?, ?, ?, ?, ?, ?, ?)",
+            )?
+            .execute(params![key, request, status, location, etag, body, now.unix()])?;
+        Ok(())
     }
 }
 
@@ -103,4 +156,15 @@ impl Mutation {
         }
         Ok(Outcome::Changed(answer))
     }
+}
+
+/// Removes at most `count` responses that are over. Runs inside a transaction.
+pub(super) fn remove_old_responses(
+    connection: &Connection,
+    now: Timestamp,
+    count: u16,
+) -> rusqlite::Result<usize> {
+    let sql = "DELETE FROM idempotency WHERE id IN
+                 (SELECT id FROM idempotency WHERE created_at <= ? ORDER BY created_at LIMIT ?)";
+    connection.prepare_cached(sql)?.execute(params![now.unix() - KEPT_FOR, count])
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::api::list;
-use crate::api::query::Query;
+use crate::api::parameters::Query;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Scopes, Value};
@@ -16,8 +16,8 @@ use crate::store::archive::check::problems_of_records;
 use crate::store::data_dir::{TENANT, tenants_dir};
 use crate::store::database::{Role, differences};
 use crate::store::records::{
-    Actor, Answer, Change, ChangeContext, ChangeError, ChangeKind, Changed, Draft, IdempotencyKey,
-    KeyLabel, Rejection, Target, Writing,
+    Actor, Change, ChangeContext, ChangeError, ChangeKind, Changed, Draft, KeyLabel, Rejection,
+    Target, Writing,
 };
 
 const ONE: TenantId = TenantId(1);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
+use super::mutation::remove_old_responses;
 use crate::clock::Timestamp;
 use crate::store::database::{self, Database, LOCK_WAIT};
 use crate::store::records;
@@ -89,7 +90,7 @@ fn merge_and_remove(
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let is_merge_left = records::merge_step(&transaction, MERGE_PAGES)?;
     let entries = records::remove_old_entries(&transaction, now, keep, REMOVED.into())?;
-    let responses = records::remove_old_responses(&transaction, now, REMOVED)?;
+    let responses = remove_old_responses(&transaction, now, REMOVED)?;
     database::commit(transaction)?;
     Ok(!is_merge_left && ![entries, responses].contains(&REMOVED.into()))
 }

@@ -1,12 +1,191 @@
-//! The headers of requests: the versions in `If-Match` and `If-None-Match` (contract section 13,
-//! RFC 9110 section 13.1), and `Prefer`, which says what happens to members of a body that no field
-//! has (contract section 3).
+//! What a request says outside of its body: the parameters of its query (contract section 3), and
+//! its headers. These are the idempotency key (section 8), the versions in `If-Match` and
+//! `If-None-Match` (section 13, RFC 9110 section 13.1), and `Prefer`, which says what happens to
+//! members of a body that no field has (section 3).
 
-use crate::http::{ApiError, Method, Request};
-use crate::model::validation::shorten;
-use crate::model::{JsonObject, READ_ONLY, Resource};
-use crate::store::Precondition;
+use std::str::FromStr;
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use sha2::{Digest, Sha256};
+use uuid::fmt::Hyphenated;
+
+use super::pipeline::insufficient_scope;
+use super::routes;
+use crate::http::request::{decode_form, form_pairs};
+use crate::http::{ApiError, ErrorCode, Method, Request};
+use crate::model::validation::{is_positive_integer, shorten};
+use crate::model::{Access, Inclusion, JsonObject, READ_ONLY, RecordId, Resource, Scope, Scopes};
+use crate::store::{IdempotencyKey, Precondition};
 use crate::words;
+
+/// The parameters of a query in the order sent. Each occurs once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    parameters: Vec<Parameter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parameter {
+    name: String,
+    value: String,
+    /// The encoded pair from the request, for the link to the next page.
+    raw: String,
+}
+
+impl Query {
+    /// Parses a query string.
+    ///
+    /// # Errors
+    ///
+    /// `bad_request` if a name or value is not UTF-8, or if a parameter occurs twice.
+    pub fn parse(raw: Option<&str>) -> Result<Query, ApiError> {
+        let mut query = Query::default();
+        for (raw, name, value) in form_pairs(raw.unwrap_or_default()) {
+            let name = decode(name, None)?;
+            let value = decode(value, Some(&name))?;
+            if query.get(&name).is_some() {
+                return Err(ApiError::bad_request(format!(
+                    "The query parameter {name:?} is given twice. Send it once."
+                )));
+            }
+            query.parameters.push(Parameter { name, value, raw: raw.to_owned() });
+        }
+        Ok(query)
+    }
+
+    /// The names of the parameters in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.parameters.iter().map(|parameter| parameter.name.as_str())
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let mut parameters = self.parameters.iter();
+        parameters.find(|parameter| parameter.name == name).map(|found| found.value.as_str())
+    }
+
+    /// The parameter `id`: decimal digits without sign or leading zero.
+    ///
+    /// # Errors
+    ///
+    /// `bad_request` for any other text.
+    pub fn id(&self) -> Result<Option<RecordId>, ApiError> {
+        let Some(text) = self.get("id") else { return Ok(None) };
+        if is_positive_integer(text) {
+            // No record has an id beyond 64 bits, and none has the last one.
+            return Ok(Some(RecordId(text.parse().unwrap_or(i64::MAX))));
+        }
+        let expectation = "send a positive integer without sign or leading zero, such as 12";
+        Err(invalid_parameter("id", text, expectation))
+    }
+
+    /// Checks that every parameter is in `known`.
+    ///
+    /// # Errors
+    ///
+    /// `bad_request` for an unknown parameter; the message suggests a similar known one.
+    pub fn only(&self, known: &[&str]) -> Result<(), ApiError> {
+        match self.names().find(|name| !known.contains(name)) {
+            Some(name) => {
+                let message = words::unknown("query parameter", name, known.iter().copied());
+                Err(ApiError::bad_request(message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The value of `Link` (RFC 8288) for the page from `cursor` on. `path` is the request's path.
+    pub fn link_to_next(&self, path: &str, cursor: &str) -> String {
+        format!("<{path}?{}>; rel=\"next\"", self.with_cursor(cursor))
+    }
+
+    /// This query with another cursor, encoded for the header `Link`.
+    pub fn with_cursor(&self, cursor: &str) -> String {
+        /// Characters that a URI in the header `Link` must not contain (RFC 8288 section 3).
+        const UNSAFE: &AsciiSet =
+            &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`');
+        let kept = self.parameters.iter().filter(|parameter| parameter.name != "cursor");
+        let mut pieces: Vec<String> =
+            kept.map(|p| utf8_percent_encode(&p.raw, UNSAFE).to_string()).collect();
+        pieces.push(format!("cursor={cursor}"));
+        pieces.join("&")
+    }
+}
+
+/// `bad_request` for the value of a query parameter. `expectation` says what to send.
+pub fn invalid_parameter(name: &str, sent: &str, expectation: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "The query parameter \"{name}\" was {:?}; {expectation}.",
+        shorten(sent)
+    ))
+}
+
+fn decode(text: &str, parameter: Option<&str>) -> Result<String, ApiError> {
+    decode_form(text).map_err(|_| {
+        let subject = match parameter {
+            Some(name) => format!("The query parameter {name:?}"),
+            None => "A name in the query".to_owned(),
+        };
+        let message = format!("{subject} is not UTF-8 after percent-decoding. Encode it as UTF-8.");
+        ApiError::bad_request(message)
+    })
+}
+
+/// The parameter `include`.
+///
+/// # Errors
+///
+/// `bad_request` for an unknown or repeated name, `insufficient_scope` if `scopes` does not permit
+/// to read what is included.
+pub fn parse_include(
+    resource: &'static Resource,
+    query: &Query,
+    scopes: Scopes,
+) -> Result<Vec<&'static Inclusion>, ApiError> {
+    let Some(text) = query.get("include") else { return Ok(Vec::new()) };
+    let sent: Vec<&str> = text.split(',').collect();
+    let possible = resource.inclusions().iter();
+    let included: Vec<&Inclusion> =
+        possible.clone().filter(|one| sent.contains(&one.name())).collect();
+    if included.len() < sent.len() {
+        let names: Vec<&str> = possible.map(Inclusion::name).collect();
+        let expectation =
+            format!("send names out of {} with commas between, each once", names.join(", "));
+        return Err(invalid_parameter("include", text, &expectation));
+    }
+    let read = included.iter().map(|one| Scope { resource: one.resource, access: Access::Read });
+    let lacking: Scopes = read.filter(|scope| !scopes.contains(*scope)).collect();
+    if lacking.is_empty() { Ok(included) } else { Err(insufficient_scope(lacking)) }
+}
+
+/// Returns the bytes of the UUID in the header `Idempotency-Key`, or `None` without the header.
+///
+/// The form is 8-4-4-4-12 hexadecimal digits in any case, of any UUID version. One pair of double
+/// quotes around it is removed.
+///
+/// # Errors
+///
+/// `invalid_idempotency_key` if the header occurs twice or is not a UUID.
+pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
+    let mut values = request.headers("idempotency-key");
+    let Some(value) = values.next() else { return Ok(None) };
+    let bare = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
+    match (Hyphenated::from_str(bare), values.next()) {
+        (Ok(uuid), None) => Ok(Some(*uuid.as_uuid().as_bytes())),
+        _ => Err(ErrorCode::InvalidIdempotencyKey.into()),
+    }
+}
+
+/// The key with the SHA-256 of method, path without `/v1`, `target` and for POST and PUT the bytes of
+/// the body. `target` is the value of `id` or `update_by` in the query.
+pub fn key_of(key: [u8; 16], request: &Request, target: &str, body: &[u8]) -> IdempotencyKey {
+    let mut hash = Sha256::new();
+    for part in [request.method.as_str(), routes::label(&request.path), target] {
+        hash.update(part);
+        hash.update([0]);
+    }
+    hash.update(body);
+    IdempotencyKey { key, request: hash.finalize().into() }
+}
 
 /// The precondition of a request that changes a record.
 pub fn precondition(request: &Request) -> Precondition {
