@@ -301,10 +301,16 @@ async function changePassword(current) {
   await page.getByText("The password is changed").waitFor();
   await look("password-changed");
   await signIn("shop", next);
+  await page.goBack();
+  await page.getByRole("button", { name: "Sign out", exact: true }).waitFor();
+  assert.equal(await page.getByText("The password is changed").count(), 0, "no page repeats what was done");
   const stolen = await context.cookies();
   await go("button", "Sign out");
   await page.getByText("You are signed out.").waitFor();
   await look("signed-out");
+  await page.goBack();
+  await page.getByRole("heading", { name: "Sign in" }).waitFor();
+  assert.equal(await page.getByText("You are signed out.").count(), 0);
   await context.addCookies(stolen);
   await page.goto(address + path);
   await page.getByRole("heading", { name: "Sign in" }).waitFor();
