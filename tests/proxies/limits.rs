@@ -1,7 +1,7 @@
 //! The limits that the proxy enforces, with the rates of the example.
 
 use std::io::{BufReader, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 
 use crate::support::proxy::{HOST, Kind, Proxy};
 use crate::support::raw::{Answer, read_answer};
@@ -17,6 +17,17 @@ fn ask(proxy: &Proxy, request: &str, body: usize) -> Option<Answer> {
     // The request may be rejected before the whole body is sent.
     let _ = connection.write_all(&vec![b' '; body]);
     read_answer(&mut BufReader::new(connection))
+}
+
+/// The proxy's own error in the form of the contract.
+#[track_caller]
+fn assert_refused(answer: &Answer, status: u16, code: &str) {
+    let error = &answer.json()["error"];
+    assert_eq!((answer.status, &error["status"]), (status, &status.into()), "{answer:?}");
+    assert_eq!(error["code"], code, "{answer:?}");
+    assert!(error["message"].is_string(), "{answer:?}");
+    assert!(answer.header("content-type").starts_with("application/json"), "{answer:?}");
+    assert_eq!(answer.header("retry-after"), if status == 413 { "" } else { "1" }, "{answer:?}");
 }
 
 #[test]
@@ -35,7 +46,9 @@ fn a_body_over_64_kib_is_a_413_of_the_service_and_one_of_megabytes_is_cut() {
         answer.fails_with(413, "payload_too_large");
         // Either the proxy's own limit applies first, or the service closes the connection.
         if let Some(answer) = ask(&proxy, &head(3_000_000), 3_000_000) {
+            let own = if answer.status == 413 { "payload_too_large" } else { "overloaded" };
             assert!(matches!(answer.status, 413 | 502), "{kind:?}: {answer:?}");
+            assert_refused(&answer, answer.status, own);
         }
     }
 }
@@ -48,6 +61,55 @@ fn a_service_that_is_stopped_is_a_502_at_once() {
         server.stop();
         let request = format!("GET /healthz HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
         let answer = ask(&proxy, &request, 0).expect("a response");
-        assert_eq!(answer.status, 502, "{kind:?}: {answer:?}");
+        assert_refused(&answer, 502, "overloaded");
+        assert!(!answer.header("strict-transport-security").is_empty(), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_service_that_does_not_answer_is_a_504() {
+    for kind in Kind::installed() {
+        // It accepts connections and says nothing.
+        let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let proxy = Proxy::start_with(kind, silent.local_addr().unwrap(), |text| {
+            text.replace("read_timeout    65s", "read_timeout 100ms")
+                .replace("header_timeout 65s", "header_timeout 100ms")
+        });
+        let request = format!("GET /healthz HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+        assert_refused(&ask(&proxy, &request, 0).expect("a response"), 504, "overloaded");
+    }
+}
+
+#[test]
+fn a_burst_over_the_limit_of_nginx_gets_errors_of_the_contract() {
+    if !Kind::Nginx.is_installed() {
+        return;
+    }
+    let server = TestServer::start();
+    let proxy = Proxy::start_with(Kind::Nginx, server.address(), |text| {
+        text.replace("rate=50r/s", "rate=1r/m").replace("burst=200", "burst=1")
+    });
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+    let answers = [(); 3].map(|()| ask(&proxy, &request, 0).expect("a response"));
+    assert_eq!(answers[0].status, 200);
+    assert_refused(&answers[2], 503, "overloaded");
+}
+
+/// A client that has sent its key in the clear must not go on without a word.
+#[test]
+fn a_browser_is_sent_to_https_and_a_key_in_the_clear_is_refused() {
+    let server = TestServer::start();
+    for kind in Kind::installed() {
+        let proxy = Proxy::start_with(kind, server.address(), |text| text);
+        let ask = |header: &str| {
+            let mut connection = proxy.connect_plainly().unwrap();
+            let request = format!("GET /docs?a=b HTTP/1.1\r\nHost: {HOST}\r\n{header}\r\n");
+            connection.write_all(request.as_bytes()).unwrap();
+            read_answer(&mut BufReader::new(connection)).expect("a response")
+        };
+        let sent = ask("");
+        assert_eq!(sent.status, 301, "{kind:?}: {sent:?}");
+        assert_eq!(sent.header("location"), format!("https://{HOST}/docs?a=b"));
+        assert_eq!(ask("Authorization: Bearer x\r\n").status, 403, "{kind:?}");
     }
 }

@@ -201,6 +201,11 @@ impl Proxy {
         TcpStream::connect_timeout(&self.address, DEADLINE).and_then(secure)
     }
 
+    /// A connection to its port for plain HTTP.
+    pub(crate) fn connect_plainly(&self) -> io::Result<TcpStream> {
+        TcpStream::connect_timeout(&plain(self.address), DEADLINE)
+    }
+
     /// A connection to it, from the address `from` of this machine.
     pub(crate) fn connect_from(&self, from: Ipv4Addr) -> io::Result<Stream> {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
@@ -223,6 +228,11 @@ impl Drop for Proxy {
 fn free_address() -> SocketAddr {
     let [first, second, third, ..] = *uuid::Uuid::new_v4().as_bytes();
     SocketAddr::from((Ipv4Addr::new(127, first, second, third.clamp(1, 254)), free_port()))
+}
+
+/// The address in place of port 80. No other proxy has its host.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port() ^ 1)
 }
 
 /// A free port outside the range from which the system chooses, so that no server of a test gets
@@ -273,10 +283,10 @@ fn nginx_site(
 ) -> String {
     let certificate = certificate();
     let Certificate { certificate, key, .. } = &*certificate;
-    let plain = free_port();
+    let plain = plain(address);
     let replacements = [
         ("server 127.0.0.1:8080;", format!("server {server};")),
-        ("listen 80;", format!("listen 127.0.0.1:{plain};")),
+        ("listen 80;", format!("listen {plain};")),
         ("listen [::]:80;", String::new()),
         ("listen 443 ssl;", format!("listen {address} ssl;")),
         ("listen [::]:443 ssl;", String::new()),
@@ -342,9 +352,12 @@ fn caddy_site(
         certificate.display(),
         key.display()
     );
+    let plain = plain(address);
+    let plain = format!("\nhttp://{HOST}:{} {{\n\tbind {}", plain.port(), plain.ip());
     let replacements = [
         ("\n{\n", "\n{\n\tadmin off\n\tauto_https off\n".to_owned()),
         ("\ndesk.example {", format!("\n{site}")),
+        ("\nhttp://desk.example {", plain),
         ("127.0.0.1:8080 {", format!("{server} {{")),
     ];
     replace_all(changed(example("caddy/Caddyfile")), replacements)
