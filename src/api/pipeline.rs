@@ -100,7 +100,7 @@ impl Api {
         }
         // Rate limit. From here on the request counts, and every response has the headers on the
         // key's end and limit.
-        self.registry.record_use(key.id, now);
+        self.registry.record_use(key, now);
         responder.add_headers(key.near_end(now).map(|end| ("X-Key-Expires", end.to_string())));
         let rate_limit = self.limiter.check(key.id, key.rate_limit, now)?;
         responder.add_headers(rate_limit.headers());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
@@ -55,8 +55,12 @@ enum LogFormat {
 /// The maximum number of log lines that wait for the thread that writes them.
 const MAX_LOG_LINES: usize = 16_384;
 
-/// The interval at which last uses of keys and failed sign-ins are written.
-const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
+/// The interval at which last uses of keys and failed sign-ins are written, so that commands show
+/// them. After a failure, the next try is a minute later.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The interval of [`keep_up`].
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let (_log, lost_lines) = start_log(arguments.log_format);
@@ -85,9 +89,13 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let (stop, stopped) = mpsc::channel::<()>();
     let flushed = Arc::clone(&app);
     let flusher = thread::Builder::new().name("last-uses".to_owned()).spawn(move || {
-        while stopped.recv_timeout(FLUSH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            warn_of_little_space(&flushed);
-            flush(&flushed);
+        let (mut interval, mut last_upkeep) = (FLUSH_INTERVAL, Instant::now());
+        while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+            interval = if flush(&flushed) { FLUSH_INTERVAL } else { UPKEEP_INTERVAL };
+            if last_upkeep.elapsed() >= UPKEEP_INTERVAL {
+                keep_up(&flushed);
+                last_upkeep = Instant::now();
+            }
         }
     })?;
     if let Err(error) = server.wait() {
@@ -170,14 +178,21 @@ fn warn_of_little_space(app: &App) {
     }
 }
 
-/// Writes what the registry has in memory, copies its WAL into the file, closes files that nobody
-/// uses, and forgets new keys that nobody fetched.
-fn flush(app: &App) {
-    app.tenants.close_unused();
-    app.panel.forget_unfetched_keys(app.clock.now());
-    if let Err(error) = app.registry.flush() {
+/// Writes what the registry has in memory, and returns whether it could.
+fn flush(app: &App) -> bool {
+    let written = app.registry.flush();
+    if let Err(error) = &written {
         tracing::warn!(%error, "last uses of keys and failed sign-ins cannot be written");
     }
+    written.is_ok()
+}
+
+/// Warns of little space, closes files that nobody uses, forgets new keys that nobody fetched, and
+/// copies the registry's WAL into its file.
+fn keep_up(app: &App) {
+    warn_of_little_space(app);
+    app.tenants.close_unused();
+    app.panel.forget_unfetched_keys(app.clock.now());
     app.registry.checkpoint(false);
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, uuid};
+use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, database, uuid};
 
 const ONE: &str = "/customers.php?id=1";
 
@@ -263,6 +263,29 @@ fn records_of_0_4_0_keep_their_versions() {
     put(&api, &before, "Changed").is(200);
     put(&api, &before, "Lost").fails_with(412, "precondition_failed");
     server.cli(&["check"]).done();
+}
+
+#[test]
+fn a_backup_before_the_upgrade_has_the_schema_of_the_older_version() {
+    let data_dir = DataDir::new(false);
+    data_dir.place_fixture();
+    let made = data_dir.cli_json(&["backup", "backups"]);
+    let folder = data_dir.home().join(made["folder"].as_str().unwrap());
+    let manifest: Value =
+        serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    // The last byte of SQLite's `user_version`: 0.4.0 refuses a newer one.
+    for (file, name) in [(0, "registry.db"), (1, "tenants/1.db")] {
+        let version = std::fs::read(folder.join(name)).unwrap()[63];
+        assert_eq!(version, std::fs::read(data_dir.data().join(name)).unwrap()[63], "{name}");
+        assert_eq!(manifest["files"][file]["schema"], version, "{manifest}");
+    }
+    let restored = DataDir::new(false);
+    restored.cli(&["restore", folder.to_str().unwrap()]).done();
+    restored.cli(&["check"]).done();
+    // What could not be migrated could not be restored either.
+    let table = "CREATE TABLE mine (id INTEGER)";
+    database(&data_dir.data().join("tenants/1.db")).execute_batch(table).unwrap();
+    data_dir.cli(&["backup", "backups"]).fails_saying("lacks tenants");
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn the_list_shows_all_of_a_key_but_the_key() {
         "<time datetime=\"2026-11-20T19:30:42Z\" title=\"2026-11-20 19:30 UTC\">2026-11-20</time>";
     browser.get("").saying(shown);
     panel.advance(3600);
-    panel.app.registry.record_use(row.id, panel.clock.now());
+    panel.app.registry.record_use(&row, panel.clock.now());
     panel.advance(7200);
     browser.get("").saying("title=\"2026-11-20 20:30 UTC\">2 hours ago<");
 
@@ -561,7 +561,7 @@ fn a_list_has_fifty_keys_and_is_sorted_by_any_column() {
         browser.send("create", &fields).is(303);
         panel.advance(1);
     }
-    let used = panel.keys(&acme)[5].id;
+    let used = &panel.keys(&acme)[5];
     panel.app.registry.record_use(used, panel.clock.now());
     for (query, place, name) in [
         ("", 0, "Key 71"),

@@ -60,7 +60,7 @@ pub struct KeyRow {
     pub prefix: String,
     pub scopes: Scopes,
     pub created_at: Timestamp,
-    /// Rounded down to the minute; `None` before the first use.
+    /// Rounded down to the minute, but not before `created_at`; `None` before the first use.
     pub last_used_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
     /// The second from which on the key is expired; `None` for a key without an end.

@@ -122,11 +122,11 @@ impl Administration<'_> {
     }
 }
 
-/// Uses of keys and failed sign-ins in memory. They are written once a minute, so that no request
-/// waits for the disk.
+/// Uses of keys and failed sign-ins in memory. They are written together, so that no request waits
+/// for the disk.
 #[derive(Debug, Default)]
 struct Unwritten {
-    /// Each rounded down to the minute.
+    /// Each rounded down to the minute, so that a busy key is written once a minute.
     uses: HashMap<KeyId, Timestamp>,
     /// The oldest first. Each has hashed a password, so a minute has some thousand at most.
     failed_sign_ins: Vec<(TenantId, Event)>,
@@ -195,17 +195,21 @@ impl Registry {
     }
 
     /// Records that a key was used.
-    pub fn record_use(&self, key_id: KeyId, now: Moment) {
+    pub fn record_use(&self, key: &KeyRow, now: Moment) {
         let seconds = now.unix_seconds();
         let minute = Timestamp::from_unix(seconds - seconds.rem_euclid(60));
-        self.unwritten.lock().uses.insert(key_id, minute);
+        self.unwritten.lock().uses.insert(key.id, minute.max(key.created_at));
     }
 
-    /// Writes what is in memory. The server calls it once a minute and when it stops. The next call
-    /// writes last uses that cannot be written now. Failed sign-ins that cannot be written are in
-    /// the log alone.
+    /// Writes what is in memory. The next call writes last uses that cannot be written now. Failed
+    /// sign-ins that cannot be written are in the log alone.
     pub fn flush(&self) -> Result<()> {
-        let uses = std::mem::take(&mut self.unwritten.lock().uses);
+        let mut unwritten = self.unwritten.lock();
+        if unwritten.uses.is_empty() && unwritten.failed_sign_ins.is_empty() {
+            return Ok(());
+        }
+        let uses = std::mem::take(&mut unwritten.uses);
+        drop(unwritten);
         let pairs = uses.iter().map(|(key, minute)| (key.to_string(), minute.to_string()));
         let json = pairs.collect::<serde_json::Value>().to_string();
         let written = self.change(|transaction| {

@@ -233,9 +233,11 @@ fn a_last_use_is_rounded_to_the_minute_and_shown_before_it_is_written() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let (row, _) = fixture.key(&acme);
-    fixture.clock.advance(Duration::from_secs(60));
-    fixture.registry.record_use(row.id, fixture.clock.now());
     let last_use = |registry: &Registry| registry.list_keys(acme.id).unwrap()[0].last_used_at;
+    fixture.registry.record_use(&row, fixture.clock.now());
+    assert_eq!(last_use(&fixture.registry), Some(row.created_at), "no use before the creation");
+    fixture.clock.advance(Duration::from_secs(60));
+    fixture.registry.record_use(&row, fixture.clock.now());
     let expected = Some("2026-11-20T19:31:00Z".parse().unwrap());
     assert_eq!(last_use(&fixture.registry), expected);
     let other = Registry::open(&fixture.data()).unwrap();
@@ -245,7 +247,7 @@ fn a_last_use_is_rounded_to_the_minute_and_shown_before_it_is_written() {
     assert_eq!(last_use(&other), None, "a sign-in does not wait for last uses");
     // A key that is deleted does not keep the others from being written.
     let (deleted, _) = fixture.key(&acme);
-    fixture.registry.record_use(deleted.id, fixture.clock.now());
+    fixture.registry.record_use(&deleted, fixture.clock.now());
     let admin = fixture.registry.administer(acme.id, PANEL, fixture.clock.now());
     admin.delete_key(deleted.id).unwrap();
     fixture.registry.flush().unwrap();
@@ -258,7 +260,7 @@ fn last_uses_that_cannot_be_written_are_written_later() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let (row, _) = fixture.key(&acme);
-    fixture.registry.record_use(row.id, fixture.clock.now());
+    fixture.registry.record_use(&row, fixture.clock.now());
     let only_reads = |is: bool| {
         fixture.registry.writer.lock().pragma_update(None, "query_only", is).unwrap();
     };
