@@ -1,21 +1,17 @@
 //! `backup` makes a consistent copy, also while the server runs. `restore` restores a backup, whole
 //! or one tenant.
 
-use std::fs;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::ensure;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::print_stderr;
-use super::{GlobalOptions, UsageError, find_tenant};
-use super::{quoted, tenant_name};
+use super::{GlobalOptions, UsageError, find_tenant, tenant_name};
 use crate::clock::Clock;
 use crate::config::positive;
-use crate::files::{open_parent, user_name};
 use crate::store::archive::{Backup, LeftOutTenant, Restore, Restored, backup, restore};
 use crate::words::count;
 
@@ -117,9 +113,6 @@ pub(super) fn run_restore(
         now: Clock::system().now(),
     })?;
     report_findings(&restored);
-    if let Some(advice) = foreign_home(&options.data_dir) {
-        print_stderr(&advice);
-    }
     options.report(&restore_document(&restored), &restore_text(&restored))
 }
 
@@ -143,19 +136,6 @@ fn report_findings(restored: &Restored) {
     if let Some(advice) = restored.replicator_advice {
         print_stderr(advice);
     }
-}
-
-/// The advice to root, who has restored into a directory below one of another user.
-fn foreign_home(data_dir: &Path) -> Option<String> {
-    let owner = fs::metadata(data_dir).ok()?.uid();
-    let home = open_parent(data_dir).and_then(|parent| parent.metadata()).ok()?.uid();
-    let (user, argument) = (user_name(home), quoted(&data_dir.to_string_lossy()));
-    (owner == 0 && home != 0).then(|| {
-        format!(
-            "the files belong to root, and the directory above them to {user}; if {user} runs the \
-             service, run: sudo chown -R {user}: {argument}"
-        )
-    })
 }
 
 fn restore_document(restored: &Restored) -> Value {

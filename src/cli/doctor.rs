@@ -13,7 +13,8 @@ use rustix::fs::statfs;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{GlobalOptions, quoted};
+use super::GlobalOptions;
+use super::user::quoted;
 use crate::clock::{Clock, Moment};
 use crate::files::{free_space, user_name};
 use crate::store::archive::{BackupKind, Finding, backup, check};

@@ -14,6 +14,7 @@ mod output;
 mod serve;
 mod tenant;
 mod undo;
+mod user;
 
 use std::env;
 use std::ffi::OsStr;
@@ -26,6 +27,7 @@ use std::sync::{Arc, LazyLock};
 use anyhow::{Context as _, anyhow};
 use clap::builder::{BoolishValueParser, PossibleValuesParser, Resettable, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
 
@@ -109,13 +111,18 @@ pub fn main() -> ExitCode {
         name_variable(&mut error);
         error.exit()
     });
-    match Arguments::from_arg_matches(&matches).map_err(anyhow::Error::from).and_then(run) {
+    let is_named = matches.value_source("data_dir") != Some(ValueSource::DefaultValue);
+    let arguments = Arguments::from_arg_matches(&matches).map_err(anyhow::Error::from);
+    match arguments.and_then(|arguments| run(arguments, is_named)) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of the output, such as `head`, has read enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
-            let advice = other_user(&error).unwrap_or_default();
-            output::print_stderr(&format!("error: {}{advice}", reason(&error)));
+            let mut reason = reason(&error);
+            if let Some(advice) = user::advice(&error) {
+                reason = format!("{reason}; {advice}");
+            }
+            output::print_stderr(&format!("error: {reason}"));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }
@@ -160,39 +167,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref()).any(is_closed)
 }
 
-/// If the data directory belongs to another user: the same command, run by that user.
-fn other_user(error: &anyhow::Error) -> Option<String> {
-    let owner = error.chain().find_map(|cause| match cause.downcast_ref()? {
-        OpenError::OtherOwner { owner, .. } => Some(owner),
-        _ => None,
-    })?;
-    let is_number = owner.bytes().all(|byte| byte.is_ascii_digit());
-    let mut words = vec!["sudo".to_owned()];
-    if owner != "root" {
-        let user = if is_number { format!("#{owner}") } else { owner.clone() };
-        words.extend(["-u".to_owned(), user]);
-    }
-    words.extend(env::args_os().map(|word| word.to_string_lossy().into_owned()));
-    // sudo drops the variable.
-    if let Ok(data_dir) = env::var("TENANTDESK_DATA_DIR")
-        && !data_dir.is_empty()
-        && !words.iter().any(|word| word.starts_with("--data-dir"))
-    {
-        words.extend(["--data-dir".to_owned(), data_dir]);
-    }
-    let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    Some(format!("; run: {}", quoted.join(" ")))
-}
-
-/// A word as a shell reads it.
-fn quoted(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@+".contains(&byte);
-    if !word.is_empty() && word.bytes().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 /// The declaration of the command line, with the examples of every command.
 fn command() -> clap::Command {
     const START: &str = "Examples:\n  tenantdesk serve --create-tenant demo\n\n\
@@ -227,12 +201,18 @@ fn reason(error: &anyhow::Error) -> String {
     without_error_numbers(&reason).replace('\n', " ")
 }
 
-fn run(arguments: Arguments) -> anyhow::Result<()> {
+/// Runs the command. `is_named` says that the user has named a data directory.
+fn run(arguments: Arguments, is_named: bool) -> anyhow::Result<()> {
     // With a handler of SIGXFSZ, a write beyond the limit of `ulimit -f` returns an error, and the
     // command can clean up.
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
         .context("cannot handle signals")?;
     let options = &arguments.options;
+    match arguments.command {
+        Command::Openapi | Command::Completions(_) | Command::Manual(_) => {}
+        Command::Serve(_) | Command::Health(_) => user::become_owner(options, is_named, true)?,
+        _ => user::become_owner(options, is_named, false)?,
+    }
     match arguments.command {
         Command::Serve(arguments) => serve::run(options, &arguments),
         Command::Tenant(command) => tenant::run(options, command),
@@ -274,8 +254,7 @@ impl GlobalOptions {
         }
         anyhow!(
             "{directory} is no data directory (it has no {REGISTRY_FILE}); --data-dir or \
-             TENANTDESK_DATA_DIR names another; the package's is /var/lib/tenantdesk; \"serve\", \
-             \"tenant create\" and \"restore\" make one"
+             TENANTDESK_DATA_DIR names another; \"serve\", \"tenant create\" and \"restore\" make one"
         )
     }
 }
@@ -306,15 +285,6 @@ fn resource() -> impl TypedValueParser<Value = &'static Resource> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_shell_reads_a_quoted_word_as_it_was() {
-        for (word, expected) in
-            [("a-b=/c.d", "a-b=/c.d"), ("", "''"), ("#7", "'#7'"), ("it's", r"'it'\''s'")]
-        {
-            assert_eq!(quoted(word), expected);
-        }
-    }
 
     #[test]
     fn the_declaration_is_consistent() {

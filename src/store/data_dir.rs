@@ -30,7 +30,7 @@
 //! error.
 //!
 //! Each of them, except [`DataDir::lock_to_serve`], needs the user who owns the files
-//! ([`require_owner`]). Root is no exception: the service could not open the files that root creates.
+//! ([`require_owner`]). A command of root runs as that user (cli/user.rs).
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File, TryLockError};
@@ -109,15 +109,15 @@ fn has_no_data(data_dir: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Fails if another user owns the registry. Example: root runs `tenantdesk tenant create` in a
-/// directory of the user `tenantdesk`. The service could not open the new tenant's file. Returns
-/// whether there is a registry.
+/// Fails if another user owns the registry. Example: `anna` runs `tenantdesk tenant create` in a
+/// directory that she may write to, and the service runs as `tenantdesk`. The service could not open
+/// the new tenant's file. Returns whether there is a registry.
 ///
 /// If there is none, the owner of the directory decides. A directory of root is accepted then: a
 /// container's volume often belongs to root, and lets the service in by its group.
 ///
-/// If root already owns the registry in the service's directory, the advice to run the command as
-/// root would not help the service. So the message says how to give the files back to the service.
+/// If the registry in the service's directory belongs to root or another user, the message says how
+/// to give the files back to the service.
 pub(crate) fn require_owner(data_dir: &Path) -> Result<bool, OpenError> {
     let registry = registry_database(data_dir);
     // If the directory cannot be looked up, the caller cannot open it either, and reports why.
@@ -131,14 +131,15 @@ pub(crate) fn require_owner(data_dir: &Path) -> Result<bool, OpenError> {
     if owner == geteuid().as_raw() || is_missing && of_directory == 0 {
         return Ok(!is_missing);
     }
-    if owner == 0 && of_directory != 0 {
-        let (user, directory) = (files::user_name(of_directory), data_dir.display());
+    let (user, owner) = (files::user_name(of_directory), files::user_name(owner));
+    if of_directory != 0 && user != owner {
         return Err(registry.unusable(format!(
-            "it belongs to root, and its directory to {user}; if {user} runs the service, run: \
-             sudo chown -R {user}: {directory}"
+            "it belongs to {owner}, and its directory to {user}; if {user} runs the service, run: \
+             sudo chown -R {user}: {}",
+            data_dir.display()
         )));
     }
-    Err(OpenError::OtherOwner { path: data_dir.to_owned(), owner: files::user_name(owner) })
+    Err(OpenError::OtherOwner { path: data_dir.to_owned(), owner })
 }
 
 /// Fails if another user owns the registry, or if there is none.

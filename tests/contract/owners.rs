@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::support::server::{Output, run};
-use crate::support::{DataDir, tree};
+use crate::support::{ALL, DataDir, tree};
 
 /// A user without a name.
 const STRANGER: u32 = 64_999;
@@ -48,7 +48,7 @@ fn with_backup() -> (Arc<DataDir>, PathBuf) {
 }
 
 #[test]
-fn a_command_of_another_user_changes_nothing_and_names_the_owner() {
+fn a_command_of_another_user_changes_nothing_and_says_what_to_run() {
     let (data_dir, backups) = with_backup();
     if !is_root(data_dir.home()) {
         return;
@@ -69,30 +69,42 @@ fn a_command_of_another_user_changes_nothing_and_names_the_owner() {
         &["check"],
         &["doctor"],
     ];
-    let assert_refused = |user: u32, owner: &str, sudo: &str| {
-        let before = state(data_dir.home());
-        for arguments in commands {
-            let output = run_as(&data_dir, user, arguments).fails_saying(owner);
-            let advice = format!("; run: {sudo} ");
-            let (_, command) = output.stderr.split_once(&advice).expect(&output.stderr);
-            assert!(command.contains(arguments[0]), "{command}");
-            assert_eq!(arguments.contains(&"x y"), command.contains("'x y'"), "{command}");
-        }
-        assert_eq!(state(data_dir.home()), before);
-    };
-    // The other user may not even look into the directory.
-    assert_refused(STRANGER, "belongs to root", "sudo");
-    let own = data_dir.registry_file();
-    for (user, name, sudo) in
-        [(65_534, "nobody", "sudo -u nobody"), (STRANGER, "64999", "sudo -u '#64999'")]
-    {
-        chown(&own, Some(user), Some(user)).unwrap();
-        assert_refused(0, &format!("belongs to {name}"), sudo);
+    let before = state(data_dir.home());
+    for arguments in commands {
+        let output = run_as(&data_dir, STRANGER, arguments).fails_saying("belongs to root");
+        let (_, command) = output.stderr.split_once("; run: sudo ").expect(&output.stderr);
+        assert!(command.contains(arguments[0]), "{command}");
+        assert_eq!(arguments.contains(&"x y"), command.contains("'x y'"), "{command}");
     }
+    assert_eq!(state(data_dir.home()), before);
 }
 
-/// `cp` as root has put a registry into the directory of the service. A command run by root would
-/// add more files that the service cannot open.
+/// A service of another user can use all that root's commands make.
+#[test]
+fn a_command_of_root_runs_as_the_owner_of_the_data_directory() {
+    let (data_dir, backups) = with_backup();
+    if !is_root(data_dir.home()) {
+        return;
+    }
+    let backups = backups.to_str().unwrap();
+    for entry in tree(Path::new(backups)) {
+        chown(entry, Some(STRANGER), None).unwrap();
+    }
+    chown(backups, Some(STRANGER), None).unwrap();
+    let home = DataDir::for_two_users();
+    chown(home.home(), Some(STRANGER), Some(STRANGER)).unwrap();
+    // The home of the service has no data directory yet.
+    home.cli(&["restore", backups]).done();
+    let secret = home.tenant("beta").key(ALL).key;
+    home.cli(&["serve", "--listen", "192.0.2.1:80"]).fails_saying("192.0.2.1:80");
+    home.cli(&["doctor"]).done();
+    for (path, owner, _) in state(&home.data()) {
+        assert_eq!(owner, STRANGER, "{path:?}");
+    }
+    assert!(secret.starts_with("tdk_"));
+}
+
+/// `cp` as root has put a registry into the directory of the service.
 #[test]
 fn a_registry_of_root_in_a_directory_of_the_service_is_given_back() {
     let (data_dir, _) = with_backup();
@@ -102,39 +114,13 @@ fn a_registry_of_root_in_a_directory_of_the_service_is_given_back() {
     chown(data_dir.data(), Some(STRANGER), Some(STRANGER)).unwrap();
     let advice =
         format!("runs the service, run: sudo chown -R {STRANGER}: {}", data_dir.data().display());
-    let output = run_as(&data_dir, STRANGER, &["tenant", "list"]).fails_saying(&advice);
-    assert!(output.stderr.contains("belongs to root, and its directory to 64999"), "{output:?}");
-}
-
-#[test]
-fn an_empty_directory_of_another_user_is_served_but_not_restored_into() {
-    let (data_dir, backups) = with_backup();
-    if !is_root(data_dir.home()) {
-        return;
+    for user in [0, STRANGER] {
+        let output = run_as(&data_dir, user, &["tenant", "list"]).fails_saying(&advice);
+        assert!(
+            output.stderr.contains("belongs to root, and its directory to 64999"),
+            "{output:?}"
+        );
     }
-    let backups = backups.to_str().unwrap();
-    let empty = DataDir::new(false);
-    fs::create_dir(empty.data()).unwrap();
-    chown(empty.data(), Some(STRANGER), Some(STRANGER)).unwrap();
-    for arguments in [
-        ["restore", backups].as_slice(),
-        &["restore", backups, "acme"],
-        &["tenant", "list"],
-        &["check"],
-    ] {
-        empty.cli(arguments).fails_saying("belongs to 64999; run: sudo -u '#64999'");
-    }
-    assert_eq!(fs::read_dir(empty.data()).unwrap().count(), 0);
-    let arguments = ["serve", "--create-tenant", "demo", "--listen", "192.0.2.1:80"];
-    // It has opened the directory, and fails at the port.
-    empty.cli(&arguments).fails_saying("192.0.2.1:80");
-    empty.tenant("demo");
-    // A restore of root makes files that the owner of the directory above cannot open.
-    chown(empty.home(), Some(STRANGER), None).unwrap();
-    fs::remove_dir_all(empty.data()).unwrap();
-    let restored = empty.cli(&["restore", backups]).done();
-    let advice = format!("run: sudo chown -R {STRANGER}: {}", empty.data().display());
-    assert!(restored.stderr.contains(&advice), "{restored:?}");
 }
 
 /// Kubernetes mounts a volume that belongs to root, and lets the service in by its group.
@@ -175,7 +161,8 @@ fn a_volume_of_root_and_the_services_group_is_used() {
         let serve = ["serve", "--listen", "192.0.2.1:80"];
         run_as(&volume, STRANGER, &serve).fails_saying("192.0.2.1:80");
         // Root's files would lock the service out.
-        volume.cli(&["tenant", "create", "beta"]).fails_saying("belongs to 64999");
+        volume.tenant("beta");
+        assert_eq!(fs::metadata(volume.data().join("tenants/2.db")).unwrap().uid(), STRANGER);
     }
 }
 

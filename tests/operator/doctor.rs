@@ -155,10 +155,10 @@ fn a_finding_says_effect_and_cure() {
         if changed.iter().all(|path| chown(path, Some(64_999), None).is_ok()) {
             let output = data_dir.cli(&["doctor"]).ends_with(1).stdout;
             let user = if owner == 0 { "root".to_owned() } else { owner.to_string() };
-            let cure = format!("; run: sudo chown -R {user}: {}", data.display());
+            let cure = format!("run: sudo chown -R {user}: {}", data.display());
             assert!(output.contains(&format!("{} belongs to ", wrong.display())), "{output}");
-            assert_eq!(output.matches("chown").count(), 1, "{output}");
-            assert!(output.contains(&cure), "{output}");
+            let cures = output.matches(&cure).count();
+            assert!(cures > 0 && cures == output.matches("chown").count(), "{output}");
         }
         for path in changed {
             let _ = chown(path, Some(0), None);
