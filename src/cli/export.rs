@@ -31,7 +31,7 @@ pub(super) struct Arguments {
     #[arg(value_parser = resource())]
     resource: &'static Resource,
     /// The format [default: by the extension of --output, else csv]
-    #[arg(long, value_parser = format())]
+    #[arg(long, value_parser = format(&["csv", "jsonl"]))]
     format: Option<Format>,
     /// Write to this file, with access for the owner only, instead of standard output (`-`)
     #[arg(long, value_name = "FILE")]
@@ -134,7 +134,8 @@ fn write_to(
     Ok(rows)
 }
 
-fn format() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(["csv", "jsonl"])
-        .map(|name| if name == "csv" { Format::Csv } else { Format::JsonLines })
+/// Parses one of these names of formats.
+pub(super) fn format(names: &'static [&str]) -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(names)
+        .try_map(|name| Format::from_name(&name).ok_or("there is no such format"))
 }

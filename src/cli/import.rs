@@ -1,9 +1,9 @@
 //! `import`: imports the records of a file, all of them or none.
 
 use std::cmp::Reverse;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
@@ -11,13 +11,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::export::format;
 use super::output::{print_document, print_stderr};
 use super::undo::{WAITING, way_back};
 use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::clock::Clock;
 use crate::model::Resource;
 use crate::store::{Actor, ChangeContext, TenantFile};
-use crate::transfer::{Format, Import, ImportObserver, Imported, Mode, RowError};
+use crate::transfer::{Format, Import, ImportObserver, Imported, Map, Mode, RowError, Source};
 use crate::words;
 
 #[derive(Debug, Args)]
@@ -27,8 +28,14 @@ pub(super) struct Arguments {
     /// The records
     #[arg(value_parser = resource())]
     resource: &'static Resource,
-    /// The file, with the extension .csv or .jsonl
+    /// The file; `-` for standard input
     file: PathBuf,
+    /// The format [default: by the ending of FILE]
+    #[arg(long, value_parser = format(&["csv", "jsonl"]))]
+    format: Option<Format>,
+    /// Read the headings, the words and the formats of the file by this map, a TOML file
+    #[arg(long, value_name = "FILE")]
+    map: Option<PathBuf>,
     /// Keep the ids of the file; the resource must never have held a record
     #[arg(long, conflicts_with = "update_by")]
     keep_ids: bool,
@@ -41,8 +48,8 @@ pub(super) struct Arguments {
     dry_run: bool,
 }
 
-const WRONG_ENDING: &str =
-    "the file's name must end in .csv or .jsonl; save a spreadsheet as CSV UTF-8";
+const WRONG_ENDING: &str = "the file's name must end in .csv or .jsonl, or --format must say what \
+                            the file is; save a spreadsheet as CSV UTF-8";
 
 /// The maximum number of faults of one kind that standard error shows.
 const MAX_SHOWN: u64 = 5;
@@ -51,8 +58,10 @@ const MAX_SHOWN: u64 = 5;
 const MAX_KINDS: usize = 100;
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { tenant, resource, file: path, keep_ids, update_by, dry_run } = arguments;
-    let format = Format::from_extension(path).ok_or_else(|| UsageError(WRONG_ENDING.to_owned()))?;
+    let Arguments { tenant, resource, file: path, keep_ids, update_by, dry_run, .. } = arguments;
+    let format = arguments.format.or_else(|| Format::from_extension(path));
+    let format = format.ok_or_else(|| UsageError(WRONG_ENDING.to_owned()))?;
+    let map = read_map(arguments)?;
     let mode = match update_by {
         Some(name) => Mode::update_by(resource, name).map_err(UsageError)?,
         None if *keep_ids => Mode::KeepIds,
@@ -60,18 +69,20 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     };
     let (registry, tenant) = open_tenant(options, tenant)?;
     let failed = || format!("cannot read {}", path.display());
-    let source = File::open(path).map_err(explain).with_context(failed)?;
-    let metadata = source.metadata().with_context(failed)?;
+    let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
+    let input = File::open(path).map_err(explain).with_context(failed)?;
+    let metadata = input.metadata().with_context(failed)?;
     ensure!(!metadata.is_dir(), "{} is a directory", path.display());
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
-    let import = Import { resource, format, mode, dry_run: *dry_run };
+    let import = Import { resource, map: &map, mode, dry_run: *dry_run };
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
     let bar = ProgressBar::new(metadata.len()).with_style(style);
+    let source = Source::text(format, bar.wrap_read(input), &map).with_context(failed)?;
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
     let context = ChangeContext { at, actor: Actor::Command { name: "import", run } };
-    let outcome = import.run(bar.wrap_read(source), &mut file, context, &mut report);
+    let outcome = import.run(source, &mut file, context, &mut report);
     bar.finish_and_clear();
     report.summarize();
     if let Some(faults) = report.faults.filter(|faults| !faults.is_empty()) {
@@ -90,6 +101,15 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     Ok(())
 }
 
+/// Reads the file of `--map`.
+fn read_map(arguments: &Arguments) -> anyhow::Result<Map> {
+    let Some(path) = &arguments.map else { return Ok(Map::default()) };
+    let text = fs::read_to_string(path).map_err(explain);
+    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    let map = Map::parse(&text, arguments.resource);
+    Ok(map.map_err(|message| UsageError(format!("{}: {message}", path.display())))?)
+}
+
 /// Adds a cure to the error of a file that cannot be opened.
 fn explain(error: io::Error) -> anyhow::Error {
     if error.kind() == io::ErrorKind::PermissionDenied {
@@ -100,8 +120,8 @@ fn explain(error: io::Error) -> anyhow::Error {
 
 /// Warns about effects that the operator may not have intended.
 fn warn(imported: &Imported) {
-    /// So many values lose zeros only if a program has read them as numbers.
-    const MIN_LOST_ZEROS: u64 = 11;
+    /// So many texts become numbers only if a program has read them as numbers.
+    const MIN_NUMBERS: u64 = 11;
     for (key, rows) in &imported.repeated_keys {
         print_stderr(&format!(
             "warning: the {key} of {} exists already. Each row is a new record. \
@@ -109,10 +129,11 @@ fn warn(imported: &Imported) {
             words::count(*rows, "row")
         ));
     }
-    for (field, records) in imported.lost_zeros.iter().filter(|lost| *lost.1 >= MIN_LOST_ZEROS) {
+    for (field, records) in imported.numbers.iter().filter(|(_, count)| **count >= MIN_NUMBERS) {
         print_stderr(&format!(
-            "warning: {field} loses leading zeros in {}. Perhaps a spreadsheet has read the column \
-             as numbers. Have it read the column as text, or leave the column out.",
+            "warning: {field} loses leading zeros, a plus sign or digits in {}. Perhaps a \
+             spreadsheet has read the column as numbers. Have it read the column as text, or leave \
+             the column out.",
             words::count(*records, "record")
         ));
     }
@@ -163,9 +184,9 @@ impl ErrorReport {
             return;
         }
         print_stderr("Faults by field and code (--json prints each fault):");
-        for (RowError { place, field, code, .. }, count) in &self.kinds {
-            let rows = words::count(*count, "row");
-            print_stderr(&format!("  {field} {code}: {rows}, first in {place}"));
+        for (error, count) in &self.kinds {
+            let (rows, place) = (words::count(*count, "row"), error.location());
+            print_stderr(&format!("  {} {}: {rows}, first in {place}", error.field, error.code));
         }
     }
 

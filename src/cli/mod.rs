@@ -6,6 +6,7 @@ mod backup;
 mod changes;
 mod doctor;
 mod export;
+mod fields;
 mod health;
 mod help;
 mod import;
@@ -76,6 +77,8 @@ enum Command {
     Key(key::Command),
     /// Import records from a CSV or JSON Lines file, all of them or none
     Import(import::Arguments),
+    /// Print the fields of a resource, which are the columns of its files
+    Fields(fields::Arguments),
     /// Export all records as CSV or JSON Lines
     Export(export::Arguments),
     /// Print the newest entries of a tenant's change log: what was changed, when and by whom
@@ -218,6 +221,7 @@ fn run(arguments: Arguments, is_named: bool) -> anyhow::Result<()> {
         Command::Tenant(command) => tenant::run(options, command),
         Command::Key(command) => key::run(options, command),
         Command::Import(arguments) => import::run(options, &arguments),
+        Command::Fields(arguments) => fields::run(options, &arguments),
         Command::Export(arguments) => export::run(options, &arguments),
         Command::Changes(arguments) => changes::run(options, &arguments),
         Command::Undo(arguments) => undo::run(options, &arguments),

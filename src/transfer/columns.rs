@@ -1,19 +1,25 @@
-//! The columns of a CSV file, which are also the members of a line in JSON Lines.
+//! The columns of a CSV file or a workbook, which are also the members of a line in JSON Lines.
 
-use super::{Format, Place, RowError};
-use crate::model::custom::{NAME_RULE, PREFIX, name_in};
+use serde_json::json;
+
+use super::map::Map;
+use super::{Cell, Place, RowError};
+use crate::model::custom::{MAX_LENGTH, NAME_RULE, PREFIX, name_in};
+use crate::model::email::MAX_EMAIL;
 use crate::model::field::CUSTOM;
-use crate::model::validation::{is_integer, shorten};
+use crate::model::validation::{is_empty, is_integer, shorten};
 use crate::model::{Field, ID, Json, JsonObject, Kind, READ_ONLY, Resource};
 use crate::words;
 
 /// The columns that a file of a resource can have: its fields, the read-only fields that an export
-/// writes, and the natural keys of the records that it refers to.
+/// writes, the natural keys of the records that it refers to, and amounts of money.
 #[derive(Debug)]
-pub(super) struct Columns {
+pub(super) struct Columns<'a> {
     pub resource: &'static Resource,
-    format: Format,
+    pub map: &'a Map,
     pub natural_keys: Vec<NaturalKey>,
+    /// All names but those of custom fields.
+    pub names: Vec<String>,
 }
 
 /// A column that stands for a reference, such as `customer_number` for the field `customer_id`.
@@ -27,152 +33,392 @@ pub(super) struct NaturalKey {
     pub key: &'static Field,
 }
 
-/// A column of a CSV file: its name, and the type of its values. An unused column has no name.
-pub(super) type Heading = (String, Option<Kind>);
+/// A column of a file.
+#[derive(Debug)]
+pub(super) struct Column {
+    /// As the file names it.
+    heading: String,
+    /// The field, natural key or `custom.NAME` of its cells. If it has none, they are not used.
+    pub name: Option<String>,
+    kind: Option<Kind>,
+    /// If the column has amounts of money: the field of the cents.
+    cents: Option<&'static str>,
+}
 
-impl Columns {
-    pub(super) fn of(resource: &'static Resource, format: Format) -> Columns {
-        let references = resource.fields.iter().filter_map(|field| {
-            let target = field.references?;
-            Some(target.natural_keys.iter().filter_map(move |key| {
-                let key = target.field(key)?;
+impl Column {
+    /// The name, unless the file or the map leaves the column out.
+    pub(super) fn used_name(&self) -> Option<&str> {
+        self.name.as_deref().filter(|name| !name.is_empty() && !self.heading.is_empty())
+    }
+}
+
+/// A fault of a cell: the name of its column, the code and the message.
+pub(super) type CellFault = (String, &'static str, String);
+
+impl<'a> Columns<'a> {
+    pub(super) fn of(resource: &'static Resource, map: &'a Map) -> Columns<'a> {
+        let mut natural_keys = Vec::new();
+        for field in resource.fields {
+            let Some(target) = field.references else { continue };
+            for key in target.natural_keys.iter().filter_map(|key| target.field(key)) {
                 let name = natural_key_name(target, key);
-                Some(NaturalKey { name, field, target, key })
-            }))
-        });
-        Columns { resource, format, natural_keys: references.flatten().collect() }
+                natural_keys.push(NaturalKey { name, field, target, key });
+            }
+        }
+        let fields = resource.fields.iter().filter(|field| field.kind != Kind::Custom);
+        let fields = fields.map(|field| field.name);
+        let amounts = resource.fields.iter().filter_map(amount_name);
+        let mut names: Vec<_> = fields.chain(amounts).chain(READ_ONLY).map(str::to_owned).collect();
+        names.extend(natural_keys.iter().map(|column| column.name.clone()));
+        Columns { resource, map, natural_keys, names }
     }
 
-    /// The names for messages. `custom.NAME` stands for the column of any custom field.
-    fn names(&self) -> impl Iterator<Item = &str> + Clone {
-        let fields = self.resource.fields.iter().map(|field| match self.format {
-            Format::Csv if field.name == CUSTOM.name => "custom.NAME",
-            _ => field.name,
-        });
-        let natural_keys = self.natural_keys.iter().map(|column| column.name.as_str());
-        fields.chain(READ_ONLY).chain(natural_keys)
+    pub(super) fn is_known(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
     }
 
-    /// Returns an error for each of the columns `present` that does not exist, and for each that
-    /// sets the same field as an earlier one. A column of a CSV file comes with its index.
-    pub(super) fn check<'a>(
-        &'a self,
+    /// The column with this heading. Case, spaces and hyphens do not matter.
+    pub(super) fn find(&self, heading: &str) -> Column {
+        let heading = heading.trim();
+        let mapped = self.map.columns.get(heading).cloned();
+        let name = mapped.or_else(|| {
+            let name = heading.to_lowercase().replace([' ', '-'], "_");
+            let is_known = self.is_known(&name) || name_in(&name).is_some();
+            is_known.then_some(name)
+        });
+        let name = name.or_else(|| self.map.ignores_others.then(String::new));
+        self.column(heading, name)
+    }
+
+    /// The member of a line in JSON Lines. Its name is exact.
+    pub(super) fn find_member(&self, member: &str) -> Column {
+        let mapped = self.map.columns.get(member).cloned();
+        let is_known = member == CUSTOM.name || self.is_known(member);
+        let name = mapped.or_else(|| is_known.then(|| member.to_owned()));
+        let name = name.or_else(|| self.map.ignores_others.then(String::new));
+        self.column(member, name)
+    }
+
+    fn column(&self, heading: &str, name: Option<String>) -> Column {
+        let (mut kind, mut cents) = (None, None);
+        for field in [&ID].into_iter().chain(self.resource.fields) {
+            if name.as_deref() == Some(field.name) {
+                kind = Some(field.kind);
+            } else if name.is_some() && name.as_deref() == amount_name(field) {
+                cents = Some(field.name);
+            }
+        }
+        Column { heading: heading.to_owned(), name, kind, cents }
+    }
+
+    /// Returns an error for each column that does not exist, and for each that sets the same field
+    /// as an earlier one. Members of JSON Lines have no numbers.
+    pub(super) fn check(
+        &self,
         place: Place,
-        present: impl Iterator<Item = (Option<usize>, &'a str)>,
+        columns: &[Column],
+        is_numbered: bool,
     ) -> Vec<RowError> {
         let (mut errors, mut has_listed) = (Vec::new(), false);
         // The columns so far, each with the field that it sets.
         let mut set: Vec<(String, &str)> = Vec::new();
-        for (index, name) in present {
-            let column = index.map_or("member".to_owned(), column_label);
-            let Some(field) = self.field_of(name) else {
-                let is_similar = words::closest(name, self.names()).is_some();
-                let message = if self.format == Format::Csv && name.starts_with(PREFIX) {
-                    format!("Unknown {column} {:?}. {NAME_RULE}", shorten(name))
+        let custom = if is_numbered { "custom.NAME" } else { "custom" };
+        let names = self.names.iter().map(String::as_str).chain([custom]);
+        for (index, column) in columns.iter().enumerate() {
+            let heading = column.heading.as_str();
+            if heading.is_empty() || column.name.as_deref() == Some("") {
+                continue;
+            }
+            let label = if is_numbered { column_label(index) } else { "member".to_owned() };
+            let mut reject = |code, message| {
+                errors.push(RowError::new(place, heading, code, message));
+            };
+            let Some(name) = &column.name else {
+                let is_similar = words::closest(heading, names.clone()).is_some();
+                let message = if is_numbered && heading.to_lowercase().starts_with(PREFIX) {
+                    format!("Unknown {label} {:?}. {NAME_RULE}", shorten(heading))
                 } else if has_listed && !is_similar {
-                    format!("Unknown {column} {:?}.", shorten(name))
+                    format!("Unknown {label} {:?}.", shorten(heading))
                 } else {
-                    words::unknown(&column, &shorten(name), self.names())
+                    words::unknown(&label, &shorten(heading), names.clone())
                 };
                 has_listed |= !is_similar;
-                errors.push(RowError::new(place, name, "unknown_column", message));
+                reject("unknown_column", message);
                 continue;
             };
-            let column = format!("{column} \"{name}\"");
+            let field = column.cents.unwrap_or_else(|| self.field_of(name));
+            let label = format!("{label} \"{heading}\"");
             if let Some((first, _)) = set.iter().find(|(_, earlier)| *earlier == field) {
                 let first = words::capitalize(first);
-                let message = format!("{first} and {column} set the same field. Keep one.");
-                errors.push(RowError::new(place, name, "bad_request", message));
+                reject("bad_request", format!("{first} and {label} set the same field. Keep one."));
             } else {
-                set.push((column, field));
+                set.push((label, field));
             }
         }
         errors
     }
 
-    /// The name of the field that a column sets. `None` if there is no such column.
-    fn field_of<'a>(&'a self, name: &'a str) -> Option<&'a str> {
-        if self.format == Format::Csv && name.starts_with(PREFIX) {
-            return name_in(name).map(|_| name);
-        }
-        let natural_key = self.natural_keys.iter().find(|column| column.name == name);
-        let natural_key = natural_key.map(|column| column.field.name);
-        natural_key.or_else(|| self.names().find(|known| *known == name))
+    /// The name of the field that a column sets.
+    fn field_of<'n>(&'n self, name: &'n str) -> &'n str {
+        let key = self.natural_keys.iter().find(|column| column.name == name);
+        key.map_or(name, |key| key.field.name)
     }
 
-    /// The heading of a CSV column.
-    pub(super) fn heading(&self, name: &str) -> Heading {
-        let mut fields = [&ID].into_iter().chain(self.resource.fields);
-        let kind = fields.find(|field| field.name == name).map(|field| field.kind);
-        (name.to_owned(), kind)
+    /// Converts the cells of a row to an object as in JSON Lines. A row that ends early has empty
+    /// cells to its end.
+    pub(super) fn convert_cells(&self, columns: &[Column], cells: Vec<Cell>) -> Converted {
+        let mut row = Converted::default();
+        for index in columns.len()..cells.len() {
+            row.faults.extend(cells.get(index).and_then(|cell| stray_fault(index, cell)));
+        }
+        let mut cells = cells.into_iter();
+        for (index, column) in columns.iter().enumerate() {
+            let cell = cells.next().unwrap_or_else(|| Cell::Text(String::new()));
+            if column.heading.is_empty() {
+                row.faults.extend(stray_fault(index, &cell));
+            }
+            let Some(name) = column.used_name() else { continue };
+            match cell {
+                Cell::Text(text) => {
+                    let text = self.map.translate(name, text);
+                    match column.kind {
+                        _ if column.cents.is_some() => {
+                            row.insert(column, text.into(), self.map.decimal)
+                        }
+                        Some(Kind::Date) => row.insert(column, self.map.date(text).into(), None),
+                        kind => row.insert(column, parse_cell(kind, text), None),
+                    }
+                }
+                Cell::Number(text) => {
+                    let text = self.map.translate(name, text);
+                    row.insert(column, parse_cell(column.kind, text), None);
+                }
+                Cell::Fault(code, message) => row.faults.push((name.to_owned(), code, message)),
+            }
+        }
+        row
+    }
+
+    /// Gives the members of a line in JSON Lines the names and the words of the map.
+    pub(super) fn convert_members(&self, columns: &[Column], members: JsonObject) -> Converted {
+        let mut row = Converted::default();
+        for (column, (_, value)) in columns.iter().zip(members) {
+            let Some(name) = column.used_name() else { continue };
+            let value = match value {
+                Json::String(text) => self.map.translate(name, text).into(),
+                value => value,
+            };
+            row.insert(column, value, None);
+        }
+        row
     }
 }
 
-/// The label of the column at `index`, as a spreadsheet names it: `column 12 (L)`.
+/// A row as an object of JSON Lines, and the faults of its cells.
+#[derive(Debug, Default)]
+pub(super) struct Converted {
+    pub object: JsonObject,
+    pub faults: Vec<CellFault>,
+}
+
+impl Converted {
+    /// Adds a value. Custom fields become members of the object `custom`, and an amount becomes
+    /// cents.
+    fn insert(&mut self, column: &Column, value: Json, decimal: Option<char>) {
+        let Some(name) = column.used_name() else { return };
+        if let Some(custom) = name_in(name) {
+            let object = self.object.entry(CUSTOM.name).or_insert_with(|| JsonObject::new().into());
+            if let Json::Object(members) = object {
+                members.insert(custom.to_owned(), value);
+            }
+            return;
+        }
+        let Some(field) = column.cents.filter(|_| !is_empty(&value)) else {
+            self.object.insert(column.cents.unwrap_or(name).to_owned(), value);
+            return;
+        };
+        let text = match &value {
+            Json::String(text) => text.clone(),
+            value => value.to_string(),
+        };
+        if let Some(cents) = cents_of(&text, decimal) {
+            self.object.insert(field.to_owned(), cents.into());
+            return;
+        }
+        let (shown, example) = (shorten(&text), format!("1299{}50", decimal.unwrap_or('.')));
+        let message = format!(
+            "\"{name}\" was {shown:?}; send an amount with at most two decimals, such as {example}. \
+             A map can set another decimal sign."
+        );
+        self.faults.push((name.to_owned(), "invalid_int", message));
+    }
+}
+
+/// The cents of an amount such as `1299`, `-12.5` or, with the decimal sign `,`, `1.299,50`.
+fn cents_of(text: &str, decimal: Option<char>) -> Option<i64> {
+    let text = text.trim().trim_end_matches(['€', '$', '£']).trim_end();
+    let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
+    let (whole, decimals) = text.split_once(decimal.unwrap_or('.')).unwrap_or((text, "00"));
+    let separator = decimal.map(|decimal| if decimal == ',' { '.' } else { ',' });
+    let mut groups = whole.split(|letter| Some(letter) == separator);
+    let mut digits = groups.next()?.to_owned();
+    let is_grouped = digits.len() <= 3;
+    for group in groups {
+        if !is_grouped || group.len() != 3 {
+            return None;
+        }
+        digits += group;
+    }
+    let decimals = if decimals.len() == 1 { format!("{decimals}0") } else { decimals.to_owned() };
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if digits.is_empty() || decimals.len() != 2 || !is_number(&digits) || !is_number(&decimals) {
+        return None;
+    }
+    format!("{digits}{decimals}").parse::<i64>().ok()?.checked_mul(sign)
+}
+
+/// Converts a cell to the type of its column. A cell that cannot be converted remains text, and
+/// validation rejects it.
+fn parse_cell(kind: Option<Kind>, cell: String) -> Json {
+    let text = cell.trim();
+    match kind {
+        Some(Kind::Integer | Kind::Boolean) if is_integer(text) => {
+            serde_json::from_str(text).unwrap_or_default()
+        }
+        // Spreadsheets write booleans in capitals.
+        Some(Kind::Boolean) if text.eq_ignore_ascii_case("true") => true.into(),
+        Some(Kind::Boolean) if text.eq_ignore_ascii_case("false") => false.into(),
+        _ => cell.into(),
+    }
+}
+
+/// The column with the amount of an integer field of cents: `purchase_cost` has the amount of
+/// `purchase_cost_cents` in the currency's main unit.
+pub(super) fn amount_name(field: &Field) -> Option<&'static str> {
+    field.name.strip_suffix("_cents")
+}
+
+/// The columns of a resource's files for `fields`: a document for each.
+pub fn describe(resource: &'static Resource) -> Vec<Json> {
+    let map = Map::default();
+    let columns = Columns::of(resource, &map);
+    let mut documents = Vec::new();
+    for field in resource.fields {
+        let (kind, limits, values) = match field.kind {
+            Kind::Text { min, max } => ("text", format!("{min} to {max} characters"), Vec::new()),
+            Kind::Email => ("email", format!("at most {MAX_EMAIL} characters"), Vec::new()),
+            Kind::Integer => ("integer", String::new(), Vec::new()),
+            Kind::Boolean => ("boolean", String::new(), vec!["true", "false"]),
+            Kind::Date => ("date", "YYYY-MM-DD".to_owned(), Vec::new()),
+            Kind::Choice(values) => ("choice", String::new(), values.to_vec()),
+            Kind::Custom => ("text", format!("at most {MAX_LENGTH} characters"), Vec::new()),
+            Kind::Timestamp => ("timestamp", String::new(), Vec::new()),
+        };
+        let name = if *field == CUSTOM { "custom.NAME" } else { field.name };
+        let example: Json = serde_json::from_str(field.example).unwrap_or_default();
+        let example = if *field == CUSTOM { "2.14".into() } else { example };
+        documents.push(json!({"name": name, "type": kind, "required": field.required,
+            "limits": limits, "values": values, "example": example}));
+        if let Some(amount) = amount_name(field) {
+            documents.push(json!({"name": amount, "type": "amount", "required": false,
+                "limits": format!("stands for {name}"), "values": [], "example": "1299.00"}));
+        }
+        for NaturalKey { name, key, .. } in
+            columns.natural_keys.iter().filter(|key| key.field == field)
+        {
+            let example: Json = serde_json::from_str(key.example).unwrap_or_default();
+            documents.push(json!({"name": name, "type": "text", "required": false,
+                "limits": format!("stands for {}", field.name), "values": [], "example": example}));
+        }
+    }
+    documents
+}
+
+/// The header of a file that a person can fill in. It has a number in place of an id, and an amount
+/// in place of cents.
+pub fn header(resource: &'static Resource) -> String {
+    let map = Map::default();
+    let columns = Columns::of(resource, &map);
+    let mut names = Vec::new();
+    for field in resource.fields.iter().filter(|field| **field != CUSTOM) {
+        let key = columns.natural_keys.iter().find(|key| key.field == field);
+        let key = key.map(|key| key.name.as_str());
+        names.push(key.or(amount_name(field)).unwrap_or(field.name));
+    }
+    names.join(",")
+}
+
+/// A header of which no column is known. It may be a title above the header.
+#[derive(Debug)]
+pub(super) struct TitleDoubt {
+    place: Place,
+    cells: usize,
+    rows: usize,
+    /// The errors of the header.
+    pub errors: Vec<RowError>,
+}
+
+impl TitleDoubt {
+    /// So many rows after a title, there is the header.
+    const MAX_ROWS: usize = 10;
+
+    pub(super) fn new(place: Place, cells: &[Cell], errors: Vec<RowError>) -> TitleDoubt {
+        TitleDoubt { place, cells: count_filled(cells), rows: 0, errors }
+    }
+
+    /// Looks at a row after the header. Returns whether the errors are final.
+    pub(super) fn weigh(&mut self, place: Place, cells: &[Cell]) -> bool {
+        self.rows += 1;
+        if count_filled(cells) <= self.cells {
+            return self.rows == TitleDoubt::MAX_ROWS;
+        }
+        let message = format!(
+            "The first row names no column, and {place} has more cells. If {place} is the header, \
+             delete the rows above it, such as a title."
+        );
+        self.errors = vec![RowError::malformed(self.place, message)];
+        true
+    }
+}
+
+fn count_filled(cells: &[Cell]) -> usize {
+    cells.iter().filter(|cell| !cell.text().is_empty()).count()
+}
+
+/// The fault of a value in a column without a heading.
+fn stray_fault(index: usize, cell: &Cell) -> Option<CellFault> {
+    let (Cell::Text(text) | Cell::Number(text) | Cell::Fault(_, text)) = cell;
+    if is_empty(&text.as_str().into()) {
+        return None;
+    }
+    let (value, column) = (shorten(text), column_label(index));
+    let message = format!(
+        "The value {value:?} stands in {column}, which has no heading. If it belongs to the cell \
+         before it, put that cell in quotes."
+    );
+    Some(("-".to_owned(), "invalid_row", message))
+}
+
+/// The label of the column at `index`: `column 12 (L)`.
 fn column_label(index: usize) -> String {
+    format!("column {} ({})", index + 1, column_letters(index))
+}
+
+/// The column at `index` as a spreadsheet names it.
+pub(super) fn column_letters(index: usize) -> String {
     let mut letters = Vec::new();
     let mut rest = index + 1;
     while rest > 0 {
         letters.extend(('A'..='Z').nth((rest - 1) % 26));
         rest = (rest - 1) / 26;
     }
-    format!("column {} ({})", index + 1, letters.iter().rev().collect::<String>())
+    letters.iter().rev().collect()
 }
 
 /// `customer_number` contains the name of its resource; `email` needs it as a prefix.
 fn natural_key_name(target: &Resource, key: &Field) -> String {
     let prefix = format!("{}_", target.name);
     if key.name.starts_with(&prefix) { key.name.to_owned() } else { prefix + key.name }
-}
-
-/// Converts a CSV row to an object as in JSON Lines, or returns a message if the row does not fit
-/// the headings. The columns `custom.NAME` become members of the object `custom`.
-pub(super) fn to_object<'a>(
-    headings: &[Heading],
-    cells: impl Iterator<Item = &'a str>,
-) -> Result<JsonObject, String> {
-    let (mut object, mut custom) = (JsonObject::new(), JsonObject::new());
-    let mut last = 0;
-    for (index, cell) in cells.enumerate() {
-        last = index;
-        match headings.get(index) {
-            Some((name, kind)) if !name.is_empty() => match name_in(name) {
-                Some(name) => custom.insert(name.to_owned(), cell.into()),
-                None => object.insert(name.clone(), parse_cell(*kind, cell)),
-            },
-            _ if cell.is_empty() => None,
-            _ => {
-                let (value, column) = (shorten(cell), column_label(index));
-                return Err(format!(
-                    "The value {value:?} stands in {column}, which has no heading. If it belongs to \
-                     the cell before it, put that cell in quotes."
-                ));
-            }
-        };
-    }
-    let needed = headings.iter().rposition(|(name, _)| !name.is_empty()).unwrap_or(0);
-    if last < needed {
-        let (last, needed) = (column_label(last), column_label(needed));
-        return Err(format!("The row ends in {last}, and the header in {needed}."));
-    }
-    if !custom.is_empty() {
-        object.insert(CUSTOM.name.to_owned(), custom.into());
-    }
-    Ok(object)
-}
-
-/// Converts a cell to the type of its column. A cell that cannot be converted remains text, and
-/// validation rejects it.
-fn parse_cell(kind: Option<Kind>, cell: &str) -> Json {
-    match kind {
-        Some(Kind::Integer | Kind::Boolean) if is_integer(cell) => {
-            serde_json::from_str(cell).unwrap_or_default()
-        }
-        // Spreadsheets write booleans in capitals.
-        Some(Kind::Boolean) if cell.eq_ignore_ascii_case("true") => true.into(),
-        Some(Kind::Boolean) if cell.eq_ignore_ascii_case("false") => false.into(),
-        _ => cell.into(),
-    }
 }
 
 #[cfg(test)]
@@ -182,8 +428,9 @@ mod tests {
 
     #[test]
     fn references_have_columns_for_natural_keys() {
+        let map = Map::default();
         let names = |resource| {
-            let columns = Columns::of(resource, Format::Csv).natural_keys.into_iter();
+            let columns = Columns::of(resource, &map).natural_keys.into_iter();
             columns.map(|column| column.name).collect::<Vec<_>>()
         };
         assert_eq!(names(&CUSTOMER), Vec::<String>::new());

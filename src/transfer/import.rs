@@ -11,15 +11,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 
-use super::columns::{Columns, Heading, to_object};
-use super::reader::{CsvRows, Lines};
+use super::columns::{Column, Columns, Converted, TitleDoubt, column_letters};
 use super::row::{Mode, RowValidator};
-use super::{Format, Place, RowError};
+use super::{Cell, Format, Map, Place, Row, RowError, Source, TakeRows};
 use crate::model::custom::PREFIX;
-use crate::model::json_object::{JsonError, parse_object};
-use crate::model::{Field, JsonObject, RecordId, Resource, Value};
+use crate::model::field::Custom;
+use crate::model::{Field, RecordId, Resource, Value};
 use crate::store::{
     ChangeContext, DatabaseError, Draft, FileTransaction, Reading, Target, TenantFile, Writing,
     explain,
@@ -27,9 +26,9 @@ use crate::store::{
 use crate::words;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Import {
+pub struct Import<'a> {
     pub resource: &'static Resource,
-    pub format: Format,
+    pub map: &'a Map,
     pub mode: Mode,
     /// Read the whole file without storing anything.
     pub dry_run: bool,
@@ -41,10 +40,11 @@ pub struct Imported {
     pub created: u64,
     pub changed: u64,
     pub unchanged: u64,
-    /// For each field, the number of records in which it changes.
+    /// For each field or `custom.NAME`, the number of records in which it changes.
     pub fields: Counts,
-    /// For each field or `custom.NAME`, the number of records that lose zeros: `007` becomes `7`.
-    pub lost_zeros: Counts,
+    /// For each field or `custom.NAME`, the number of records in which a text became a number:
+    /// `007` becomes `7`, `+49` becomes `49`, `1E1` becomes `1.00E+01`.
+    pub numbers: Counts,
     /// For each natural key, the number of new records whose value an older record has, too. Of
     /// each row, only the first natural key with a value is compared.
     pub repeated_keys: Counts,
@@ -94,14 +94,11 @@ impl From<DatabaseError> for ImportError {
 /// and each of them is an error.
 const MAX_COLUMNS: usize = 1_000;
 
-/// The size of the read buffer in bytes.
-const BUFFER: usize = 64 * 1024;
-
-impl Import {
+impl Import<'_> {
     /// Imports all rows of `source`.
     pub fn run(
         &self,
-        source: impl Read,
+        source: Source<'_>,
         file: &mut TenantFile,
         context: ChangeContext,
         observer: &mut dyn ImportObserver,
@@ -127,7 +124,7 @@ impl Import {
     /// Reads the whole file. Stores its rows until the first invalid row.
     fn import_rows(
         &self,
-        source: impl Read,
+        source: Source<'_>,
         reading: &Reading<'_>,
         writer: Option<RowWriter<'_>>,
         observer: &mut dyn ImportObserver,
@@ -135,19 +132,34 @@ impl Import {
         if matches!(self.mode, Mode::KeepIds) && reading.has_ever_held(self.resource)? {
             return Err(ImportError::HasHeldRecords(self.resource.plural));
         }
-        let columns = Columns::of(self.resource, self.format);
-        let source = BufReader::with_capacity(BUFFER, source);
+        let columns = Columns::of(self.resource, self.map);
         let validator = RowValidator::new(&columns, reading, self.mode);
         let is_compared = matches!(self.mode, Mode::Add) && reading.count(self.resource)? > 0;
         // No record is new yet, so every id is below this one.
         let first_new = is_compared.then_some(RecordId(i64::MAX));
         let imported = Imported::default();
         let (invalid_rows, errors) = (0, 0);
-        let mut rows =
-            RowImporter { validator, writer, observer, first_new, imported, invalid_rows, errors };
-        match self.format {
-            Format::Csv => rows.read_csv(source)?,
-            Format::JsonLines => rows.read_json_lines(source)?,
+        let (header, is_table) = (None, source.format != Format::JsonLines);
+        let mut rows = RowImporter {
+            validator,
+            writer,
+            observer,
+            header,
+            is_table,
+            first_new,
+            imported,
+            invalid_rows,
+            errors,
+        };
+        source.read(&mut rows)?;
+        match rows.header.take() {
+            Some(Header { doubt: Some(doubt), .. }) => rows.reject(doubt.errors)?,
+            None if is_table && rows.errors == 0 => {
+                const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
+                let place = Place { line: 1, row: 1 };
+                rows.reject(vec![RowError::malformed(place, EMPTY.to_owned())])?;
+            }
+            _ => {}
         }
         match rows {
             RowImporter { errors: 0, imported, .. } => Ok(imported),
@@ -165,12 +177,21 @@ struct RowWriter<'a> {
     context: ChangeContext,
 }
 
+struct Header {
+    columns: Vec<Column>,
+    /// The header may be a title. The next rows tell.
+    doubt: Option<TitleDoubt>,
+}
+
 /// Parses, validates and stores the rows of a file.
 struct RowImporter<'a> {
     validator: RowValidator<'a>,
     /// `None` in a dry run, and from the first error on.
     writer: Option<RowWriter<'a>>,
     observer: &'a mut dyn ImportObserver,
+    /// The header of a table, once it is read.
+    header: Option<Header>,
+    is_table: bool,
     /// The id of the first new record: a smaller id is from before the import. `None` if natural
     /// keys are not compared. An empty table has no older records, and its indexes are made after
     /// the rows.
@@ -180,84 +201,89 @@ struct RowImporter<'a> {
     errors: u64,
 }
 
-impl RowImporter<'_> {
-    fn read_csv(&mut self, source: impl BufRead) -> Result<(), ImportError> {
-        const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
-        let mut rows = CsvRows::new(source);
-        let (place, header) = rows.next()?.unwrap_or((Place { line: 1, row: 1 }, Err(EMPTY)));
-        if let Err(message) = header {
-            return self.reject(vec![RowError::malformed(place, message.to_owned())]);
-        }
-        if rows.cells().count() > MAX_COLUMNS {
-            let message = format!("The header has more than {MAX_COLUMNS} columns.");
-            return self.reject(vec![RowError::malformed(place, message)]);
-        }
-        let columns = self.validator.columns;
-        let headings: Vec<_> = rows.cells().map(|name| columns.heading(name)).collect();
-        let errors = self.check_header(place, &headings);
-        if !errors.is_empty() {
-            return self.reject(errors);
-        }
-        while let Some((place, row)) = rows.next()? {
-            let row = row.map_err(str::to_owned).and_then(|()| to_object(&headings, rows.cells()));
-            match row {
-                Ok(row) => self.import_row(place, &row)?,
-                Err(message) => self.reject(vec![RowError::malformed(place, message)])?,
+impl TakeRows for RowImporter<'_> {
+    fn take_row(&mut self, place: Place, row: Result<Row, String>) -> Result<bool, ImportError> {
+        match row {
+            Err(message) => {
+                self.reject(vec![RowError::malformed(place, message)])?;
+                // Without a header, the other rows have no meaning.
+                return Ok(self.header.is_some() || !self.is_table);
+            }
+            Ok(Row::Object(members)) => {
+                let columns = self.validator.columns;
+                let present: Vec<_> =
+                    members.keys().map(|name| columns.find_member(name)).collect();
+                let errors = columns.check(place, &present, false);
+                if errors.is_empty() {
+                    let row = columns.convert_members(&present, members);
+                    self.import_row(place, &present, row)?;
+                } else {
+                    self.reject(errors)?;
+                }
+            }
+            Ok(Row::Cells(cells)) => {
+                let Some(header) = self.header.take() else {
+                    return self.take_header(place, &cells);
+                };
+                if let Some(mut doubt) = header.doubt {
+                    let is_decided = doubt.weigh(place, &cells);
+                    if is_decided {
+                        self.reject(doubt.errors)?;
+                    } else {
+                        self.header = Some(Header { doubt: Some(doubt), ..header });
+                    }
+                    return Ok(!is_decided);
+                }
+                let row = self.validator.columns.convert_cells(&header.columns, cells);
+                self.import_row(place, &header.columns, row)?;
+                self.header = Some(header);
             }
         }
-        Ok(())
+        Ok(true)
     }
+}
 
-    fn check_header(&self, place: Place, headings: &[Heading]) -> Vec<RowError> {
-        let mut present = Vec::with_capacity(headings.len());
-        for (index, (name, _)) in headings.iter().enumerate() {
-            if !name.is_empty() {
-                present.push((Some(index), name.as_str()));
-            }
+impl RowImporter<'_> {
+    fn take_header(&mut self, place: Place, cells: &[Cell]) -> Result<bool, ImportError> {
+        if cells.len() > MAX_COLUMNS {
+            let message = format!("The header has more than {MAX_COLUMNS} columns.");
+            self.reject(vec![RowError::malformed(place, message)])?;
+            return Ok(false);
         }
-        let mut errors = self.validator.columns.check(place, present.iter().copied());
+        let known = self.validator.columns;
+        let columns: Vec<_> = cells.iter().map(|cell| known.find(cell.text())).collect();
+        let mut errors = known.check(place, &columns, true);
         if let Some(Field { name: key, .. }) = self.validator.mode.key()
-            && present.iter().all(|(_, name)| name != key)
+            && columns.iter().all(|column| column.name.as_deref() != Some(key))
         {
             let message = format!("The file has no column \"{key}\"; every row needs it.");
             errors.push(RowError::new(place, key, "required", message));
         }
-        errors
-    }
-
-    fn read_json_lines(&mut self, source: impl BufRead) -> Result<(), ImportError> {
-        let mut lines = Lines::new(source);
-        while let Some((line, text)) = lines.next()? {
-            let place = Place { line, row: line };
-            if text.is_ok_and(|text| text.trim_ascii().is_empty()) {
-                continue;
-            }
-            let object = text.map_err(str::to_owned).and_then(|text| {
-                parse_object(text.as_bytes()).map_err(|JsonError { fault, column, .. }| {
-                    format!("The line is not a JSON object: {fault} (column {column}).")
-                })
-            });
-            match object {
-                Ok(object) => {
-                    let names = object.keys().map(|name| (None, name.as_str()));
-                    let errors = self.validator.columns.check(place, names);
-                    if errors.is_empty() {
-                        self.import_row(place, &object)?;
-                    } else {
-                        self.reject(errors)?;
-                    }
-                }
-                Err(message) => self.reject(vec![RowError::malformed(place, message)])?,
-            }
+        if columns.iter().any(|column| column.used_name().is_some()) && !errors.is_empty() {
+            self.reject(errors)?;
+            return Ok(false);
         }
-        Ok(())
+        let doubt = (!errors.is_empty()).then(|| TitleDoubt::new(place, cells, errors));
+        self.header = Some(Header { columns, doubt });
+        Ok(true)
     }
 
     /// Validates one row, and stores it or reports its errors.
-    fn import_row(&mut self, place: Place, cells: &JsonObject) -> Result<(), ImportError> {
-        let draft = match self.validator.validate(place, cells)? {
+    fn import_row(
+        &mut self,
+        place: Place,
+        columns: &[Column],
+        row: Converted,
+    ) -> Result<(), ImportError> {
+        let draft = match self.validator.validate(place, &row.object, row.faults)? {
             Ok(draft) => draft,
-            Err(errors) => return self.reject(errors),
+            Err(mut errors) => {
+                for error in errors.iter_mut().filter(|_| place.line == 0) {
+                    let is_own = |column: &Column| column.used_name() == Some(&error.field);
+                    error.column = columns.iter().position(is_own).map(column_letters);
+                }
+                return self.reject(errors);
+            }
         };
         self.count_effect(&draft)?;
         if let Some(RowWriter { writing, context, .. }) = &self.writer {
@@ -282,11 +308,20 @@ impl RowImporter<'_> {
         }
         imported.changed += 1;
         for (field, (old, new)) in fields.iter().zip(record.values.iter().zip(&draft.values)) {
-            if old != new {
-                count(&mut imported.fields, field.name.into());
-                for name in names_losing_zeros(field, old, new) {
-                    count(&mut imported.lost_zeros, name);
+            match (old, new) {
+                (old, new) if old == new => {}
+                (Value::Custom(old), Value::Custom(new)) => {
+                    for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)))
+                    {
+                        let text = |custom: &Custom| custom.get(name).cloned().unwrap_or_default();
+                        let name = format!("{PREFIX}{name}").into();
+                        count_change(imported, name, &text(old), &text(new));
+                    }
                 }
+                (Value::Text(old), Value::Text(new)) => {
+                    count_change(imported, field.name.into(), old, new);
+                }
+                _ => count(&mut imported.fields, field.name.into()),
             }
         }
         Ok(())
@@ -326,24 +361,20 @@ fn count(counts: &mut Counts, name: Cow<'static, str>) {
     *counts.entry(name).or_default() += 1;
 }
 
-/// The field's name if its text loses zeros, or `custom.NAME` of each custom field that does.
-fn names_losing_zeros(field: &Field, old: &Value, new: &Value) -> Vec<Cow<'static, str>> {
-    match (old, new) {
-        (Value::Text(old), Value::Text(new)) if loses_zeros(old, new) => vec![field.name.into()],
-        (Value::Custom(old), Value::Custom(new)) => {
-            let mut names = Vec::new();
-            for (name, old) in old {
-                if new.get(name).is_some_and(|new| loses_zeros(old, new)) {
-                    names.push(format!("{PREFIX}{name}").into());
-                }
-            }
-            names
+/// Counts a text that may have changed.
+fn count_change(imported: &mut Imported, name: Cow<'static, str>, old: &str, new: &str) {
+    if old != new {
+        if is_number_now(old, new) {
+            count(&mut imported.numbers, name.clone());
         }
-        _ => Vec::new(),
+        count(&mut imported.fields, name);
     }
 }
 
-/// Whether a text loses zeros at its beginning. A spreadsheet turns `007` into the number 7.
-fn loses_zeros(old: &str, new: &str) -> bool {
-    old.len() > new.len() && old.trim_start_matches('0') == new.trim_start_matches('0')
+/// Whether a spreadsheet may have turned a text into a number. It turns `007` into `7`, `+49` into
+/// `49`, and long or scientific numbers into texts such as `1.00E+01`.
+fn is_number_now(old: &str, new: &str) -> bool {
+    let number = |text: &str| text.replace(',', ".").parse::<f64>();
+    let (Ok(old), Ok(number)) = (number(old), number(new)) else { return false };
+    old == number || new.contains(['e', 'E'])
 }

@@ -1,11 +1,16 @@
-//! Import and export of all records of a resource as CSV or JSON Lines (contract section 10,
-//! `import` and `export`).
+//! Import and export of all records of a resource as CSV, JSON Lines or a workbook (contract
+//! section 10, `import` and `export`).
+//!
+//! [`source`] turns each kind of file into rows of cells. [`columns`] and the operator's [`map`]
+//! turn a row into an object as in JSON Lines. [`row`] turns the object into a record.
 
 mod columns;
 mod export;
 mod import;
+mod map;
 mod reader;
 mod row;
+mod source;
 
 #[cfg(test)]
 mod tests;
@@ -13,10 +18,14 @@ mod tests;
 use std::fmt;
 use std::path::Path;
 
+pub use columns::{describe, header};
 pub use export::{ExportError, export};
 pub use import::{Import, ImportError, ImportObserver, Imported};
+pub use map::Map;
 pub use row::Mode;
+pub use source::Source;
 
+use crate::model::JsonObject;
 use crate::model::validation::shorten;
 
 /// The format of a file.
@@ -29,9 +38,13 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format for the extension of `path`, `.csv` or `.jsonl` in any case.
+    /// Returns the format for the extension of `path`, in any case.
     pub fn from_extension(path: &Path) -> Option<Format> {
-        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        Format::from_name(path.extension()?.to_str()?)
+    }
+
+    pub fn from_name(name: &str) -> Option<Format> {
+        match name.to_ascii_lowercase().as_str() {
             "csv" => Some(Format::Csv),
             "jsonl" => Some(Format::JsonLines),
             _ => None,
@@ -46,27 +59,73 @@ const MAX_ROW: usize = 1024 * 1024;
 /// The place in the file at which a row begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Place {
-    /// The line of the file, from 1.
+    /// The line of the file, from 1. A workbook has none: 0.
+    #[serde(skip_serializing_if = "is_zero")]
     pub line: u64,
     /// The row in a spreadsheet, from 1. A cell with line breaks has several lines in one row.
     pub row: u64,
 }
 
+/// A row of a file.
+#[derive(Debug)]
+enum Row {
+    /// A row of a table. The first one is the header.
+    Cells(Vec<Cell>),
+    /// A line of JSON Lines. Its members have their own names.
+    Object(JsonObject),
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "only workbooks have numbers and faults")]
+enum Cell {
+    Text(String),
+    /// A number of a workbook in decimal, without an exponent.
+    Number(String),
+    /// A cell of a workbook that has no value: the code and the message.
+    Fault(&'static str, String),
+}
+
+impl Cell {
+    /// The text of a heading.
+    fn text(&self) -> &str {
+        let (Cell::Text(text) | Cell::Number(text) | Cell::Fault(_, text)) = self;
+        text.trim()
+    }
+}
+
+/// Takes the rows of a file one after another.
+trait TakeRows {
+    /// Takes a row, or the message about a malformed one. Returns whether to go on.
+    fn take_row(&mut self, place: Place, row: Result<Row, String>) -> Result<bool, ImportError>;
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(line: &u64) -> bool {
+    *line == 0
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Place { line, row } = self;
-        if line == row { write!(f, "line {line}") } else { write!(f, "line {line} (row {row})") }
+        match line {
+            0 => write!(f, "row {row}"),
+            line if line == row => write!(f, "line {line}"),
+            line => write!(f, "line {line} (row {row})"),
+        }
     }
 }
 
 /// An error in a row of a file that is imported.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, thiserror::Error)]
-#[error("{place}: {field}: {code}: {message}")]
+#[error("{}: {field}: {code}: {message}", self.location())]
 pub struct RowError {
     #[serde(flatten)]
     pub place: Place,
     /// The name of the column or member, or `-` if the row is malformed.
     pub field: String,
+    /// The column of a workbook, such as `C`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
     /// A field code, or one of `invalid_row`, `unknown_column`, `bad_request` and the like.
     pub code: &'static str,
     /// One or two sentences: the fault, and how to remove it.
@@ -75,7 +134,15 @@ pub struct RowError {
 
 impl RowError {
     fn new(place: Place, field: &str, code: &'static str, message: String) -> RowError {
-        RowError { place, field: shorten(field).into_owned(), code, message }
+        RowError { place, field: shorten(field).into_owned(), column: None, code, message }
+    }
+
+    /// The line of a text, or the cell or row of a workbook.
+    pub fn location(&self) -> String {
+        match &self.column {
+            Some(column) => format!("cell {column}{}", self.place.row),
+            None => self.place.to_string(),
+        }
     }
 
     /// The error of a row that cannot be read.

@@ -1,9 +1,9 @@
 //! The validation of one row: the rules of the API, and references by id or natural key.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 
-use super::columns::{Columns, NaturalKey};
+use super::columns::{CellFault, Columns, NaturalKey};
 use super::{Place, RowError};
 use crate::http::ErrorCode;
 use crate::model::validation::is_empty;
@@ -49,30 +49,36 @@ const MAX_ID: i64 = i64::MAX / 2;
 
 #[derive(Debug)]
 pub(super) struct RowValidator<'a> {
-    pub columns: &'a Columns,
+    pub columns: &'a Columns<'a>,
     pub reading: &'a Reading<'a>,
     pub mode: Mode,
     /// The values so far in the column of [`Mode::key`].
     seen: HashSet<Value>,
+    /// The stored values of that field by their [`essence`], once a row has found no record.
+    stored_keys: Option<HashMap<String, String>>,
     /// The place of the present row, and its errors so far.
     place: Place,
     errors: Vec<RowError>,
 }
 
 impl<'a> RowValidator<'a> {
-    pub(super) fn new(columns: &'a Columns, reading: &'a Reading<'a>, mode: Mode) -> Self {
+    pub(super) fn new(columns: &'a Columns<'a>, reading: &'a Reading<'a>, mode: Mode) -> Self {
         let (seen, place, errors) = (HashSet::new(), Place::default(), Vec::new());
-        RowValidator { columns, reading, mode, seen, place, errors }
+        RowValidator { columns, reading, mode, seen, stored_keys: None, place, errors }
     }
 
     /// Returns the record that the row makes, or all errors of the row. `cells` has the columns
-    /// that the file has.
+    /// that the file has, without the cells with `faults`.
     pub(super) fn validate(
         &mut self,
         place: Place,
         cells: &JsonObject,
+        faults: Vec<CellFault>,
     ) -> Result<Result<Draft, Vec<RowError>>, DatabaseError> {
         self.place = place;
+        for (column, code, message) in faults {
+            self.add_error(&column, code, message);
+        }
         let resource = self.columns.resource;
         let target = self.find_target(cells)?;
         let rules = match (&target, self.mode) {
@@ -112,6 +118,10 @@ impl<'a> RowValidator<'a> {
 
     /// Adds an error of the row.
     fn add_error(&mut self, column: &str, code: &'static str, message: impl Into<String>) {
+        // A cell with a fault is not absent.
+        if code == "required" && self.errors.iter().any(|error| error.field == column) {
+            return;
+        }
         self.errors.push(RowError::new(self.place, column, code, message.into()));
     }
 
@@ -174,9 +184,46 @@ impl<'a> RowValidator<'a> {
                 self.reject(Rejection::NotFound(resource, RecordId(id)));
                 Ok(None)
             }
+            (Some(None), Value::Text(text)) => self.guard(key, &text),
             (Some(None), _) => Ok(Some(Target::New(None))),
             (None, _) => Ok(None),
         }
+    }
+
+    /// A new record with this key, unless a stored record has nearly the same key: a spreadsheet
+    /// removes zeros, and the row would make a double of that record.
+    fn guard(&mut self, key: &Field, text: &str) -> Result<Option<Target>, DatabaseError> {
+        let stored = match self.stored_keys.take() {
+            Some(stored) => stored,
+            None => self.read_keys(key)?,
+        };
+        if let Some(similar) = stored.get(&essence(text)) {
+            let name = key.name;
+            let cause = match similar.trim_start_matches('0') == text.trim_start_matches('0') {
+                true => "the spreadsheet may have removed zeros",
+                false => "write it in the same way",
+            };
+            let message =
+                format!("{name} {text:?} matches no record, but {similar:?} exists; {cause}");
+            self.add_error(name, "similar_record", message);
+        }
+        let is_similar = stored.contains_key(&essence(text));
+        self.stored_keys = Some(stored);
+        Ok((!is_similar).then_some(Target::New(None)))
+    }
+
+    fn read_keys(&self, key: &Field) -> Result<HashMap<String, String>, DatabaseError> {
+        let mut keys = HashMap::new();
+        let resource = self.columns.resource;
+        self.reading.each(resource, |record| {
+            for (field, value) in resource.fields.iter().zip(&record.values) {
+                if let (true, Value::Text(text)) = (field == key, value) {
+                    keys.insert(essence(text), text.clone());
+                }
+            }
+            Ok::<(), DatabaseError>(())
+        })?;
+        Ok(keys)
     }
 
     /// The value of the row in the column that says which record it stands for.
@@ -269,6 +316,12 @@ impl<'a> RowValidator<'a> {
         self.add_error(name, code, message);
         Ok(None)
     }
+}
+
+/// The key without leading zeros, spaces and the case of letters.
+fn essence(key: &str) -> String {
+    let key: String = key.to_lowercase().split_whitespace().collect();
+    key.trim_start_matches('0').to_owned()
 }
 
 /// The error code of a reference to a missing record of `target`.

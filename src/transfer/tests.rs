@@ -17,6 +17,15 @@ struct Fixture {
     directory: tempfile::TempDir,
 }
 
+/// An import without its map.
+#[derive(Clone, Copy)]
+struct Job {
+    resource: &'static Resource,
+    format: Format,
+    mode: Mode,
+    dry_run: bool,
+}
+
 #[derive(Default)]
 struct Errors(Vec<String>);
 
@@ -48,11 +57,23 @@ impl Fixture {
         TenantFile::open(self.path(), TenantId(id)).unwrap()
     }
 
-    fn import(&self, import: Import, text: &[u8]) -> (Result<Imported, ImportError>, Vec<String>) {
+    fn import(&self, import: Job, text: &[u8]) -> (Result<Imported, ImportError>, Vec<String>) {
+        self.import_with("", import, text)
+    }
+
+    fn import_with(
+        &self,
+        map: &str,
+        Job { resource, format, mode, dry_run }: Job,
+        text: &[u8],
+    ) -> (Result<Imported, ImportError>, Vec<String>) {
+        let map = Map::parse(map, resource).unwrap();
+        let import = Import { resource, map: &map, mode, dry_run };
+        let source = Source::text(format, text, &map).unwrap();
         let mut errors = Errors::default();
         let actor = Actor::Command { name: "import", run: Uuid::nil() };
         let context = ChangeContext { at: NOW.parse().unwrap(), actor };
-        let outcome = import.run(text, &mut self.file(1), context, &mut errors);
+        let outcome = import.run(source, &mut self.file(1), context, &mut errors);
         (outcome, errors.0)
     }
 
@@ -62,7 +83,7 @@ impl Fixture {
     }
 
     /// The errors of a file that is rejected, each as line, column and code.
-    fn rejects(&self, import: Import, text: &[u8]) -> Vec<String> {
+    fn rejects(&self, import: Job, text: &[u8]) -> Vec<String> {
         let before = self.export(1, import.resource, Format::JsonLines);
         let (outcome, errors) = self.import(import, text);
         assert!(matches!(outcome, Err(ImportError::InvalidRows { .. })), "{outcome:?}");
@@ -84,12 +105,12 @@ impl Fixture {
     }
 }
 
-const fn import(resource: &'static Resource, format: Format) -> Import {
-    Import { resource, format, mode: Mode::Add, dry_run: false }
+const fn import(resource: &'static Resource, format: Format) -> Job {
+    Job { resource, format, mode: Mode::Add, dry_run: false }
 }
 
-fn update(resource: &'static Resource, format: Format, name: &str) -> Import {
-    Import { mode: Mode::update_by(resource, name).unwrap(), ..import(resource, format) }
+fn update(resource: &'static Resource, format: Format, name: &str) -> Job {
+    Job { mode: Mode::update_by(resource, name).unwrap(), ..import(resource, format) }
 }
 
 /// The records of an exported CSV file by column.
@@ -182,7 +203,6 @@ fn every_error_has_its_line_and_column() {
                A,x,DEU,2024-02-30,\"new\n\"\n\
                ,,,,\n\
                Good,,,,,,\n\
-               Short,,\n\
                \"a\"b,,,,\n\
                Wide,,,,,,x\n\
                Good,a@b.example,DE,2024-02-29,active\n";
@@ -196,7 +216,6 @@ fn every_error_has_its_line_and_column() {
             "line 2: customer_since: invalid_date",
             "line 6 (row 5): -: invalid_row",
             "line 7 (row 6): -: invalid_row",
-            "line 8 (row 7): -: invalid_row",
         ]
     );
     let lines = b"{\"name\": \"Good\"}\n{\"name\": 5, \"nmae\": 1}\n\n[]\n\
@@ -232,14 +251,15 @@ fn the_header_has_any_order_and_known_columns() {
              If it belongs to the cell before it, put that cell in quotes.",
         ),
         (
-            "name;;city;\nGood;\n".to_owned(),
-            "line 2: -: invalid_row: The row ends in column 2 (B), and the header in column 3 (C).",
+            "Customers 2026;\n\nname;city\n".to_owned(),
+            "line 1: -: invalid_row: The first row names no column, and line 3 has more cells. If \
+             line 3 is the header, delete the rows above it, such as a title.",
         ),
     ] {
         let (_, errors) = fixture.import(import(&CUSTOMER, CSV), text.as_bytes());
         assert_eq!(errors, [expected]);
     }
-    let (_, errors) = fixture.import(import(&CUSTOMER, CSV), b"Firma,Status,PLZ\n");
+    let (_, errors) = fixture.import(import(&CUSTOMER, CSV), b"Firma,Ort,PLZ\n");
     let lists = errors.iter().map(|error| error.contains("Known here: ")).collect::<Vec<_>>();
     assert_eq!(lists, [true, false, false], "the known columns are listed once: {errors:?}");
     assert_eq!(fixture.rejects(import(&CUSTOMER, CSV), b""), ["line 1: -: invalid_row"]);
@@ -264,6 +284,142 @@ fn the_header_has_any_order_and_known_columns() {
     assert_eq!(first, ["1", "Eins", "active", "a;b", ""]);
     assert_ne!(records[0]["created_at"], "soon");
     assert_eq!((records[1]["id"].as_str(), records[1]["name"].as_str()), ("2", "Zwei, drei"));
+}
+
+#[test]
+fn headings_match_without_case_and_with_spaces_and_hyphens() {
+    let fixture = Fixture::new();
+    let text = "NAME,Serial Number,Purchase-Cost,Custom.Room\nPC,S-1,1299.5,2.14\n";
+    fixture.accepts(&HARDWARE, CSV, text);
+    let csv = fixture.export(1, &HARDWARE, CSV);
+    let columns = ["name", "serial_number", "purchase_cost_cents", "custom.room"];
+    let record = &records(&csv)[0];
+    assert_eq!(columns.map(|column| &*record[column]), ["PC", "S-1", "129950", "2.14"]);
+    let both = b"name,purchase_cost,purchase_cost_cents\n";
+    let double = ["line 1: purchase_cost_cents: bad_request"];
+    assert_eq!(fixture.rejects(import(&HARDWARE, CSV), both), double);
+    let exact = b"{\"Name\": \"PC\"}\n";
+    assert_eq!(fixture.rejects(import(&HARDWARE, JSON), exact), ["line 1: Name: unknown_column"]);
+}
+
+#[test]
+fn a_row_that_ends_early_is_complete_unless_the_file_may_be_cut_off() {
+    let fixture = Fixture::new();
+    let text = "name,city,notes\nEins,Ulm\nZwei\n\"Drei\"\nVier,Bonn,x";
+    fixture.accepts(&CUSTOMER, CSV, text);
+    let errors = fixture.rejects(import(&CUSTOMER, CSV), b"name,city\nEins,Ulm\nZw");
+    assert_eq!(errors, ["line 3: -: invalid_row"]);
+}
+
+#[test]
+fn files_of_other_kinds_are_named() {
+    let fixture = Fixture::new();
+    for (start, name) in [
+        (&b"\xff\xfen\0a\0"[..], "UTF-16"),
+        (b"n\0a\0", "UTF-16"),
+        (b"\xff\xfe\0\0n\0\0\0", "UTF-32"),
+        (b"PK\x03\x04", "workbook"),
+        (b"\xd0\xcf\x11\xe0\xa1", "Excel"),
+        (b"<!DOCTYPE html>", "HTML"),
+        (b"#TYPE System.Object\r\n", "PowerShell"),
+    ] {
+        let (_, errors) = fixture.import(import(&CUSTOMER, CSV), start);
+        let is_named = errors.len() == 1 && errors[0].contains(name);
+        assert!(is_named && errors[0].starts_with("line 1: -: invalid_row"), "{errors:?}");
+    }
+}
+
+const MAP: &str = r#"
+    other_columns = "ignore"
+    [columns]
+    "Gerät" = "name"
+    "Preis" = "purchase_cost"
+    "Kaufdatum" = "purchase_date"
+    "Raum" = "custom.room"
+    "Intern" = ""
+    "Fehlt" = "model"
+    [values.type]
+    "Drucker" = "printer"
+    [values.is_leased]
+    "ja" = "true"
+    [formats]
+    date = ["DD.MM.YYYY", "MM/DD/YY"]
+    decimal = ","
+    encoding = "windows-1252"
+"#;
+
+#[test]
+fn a_map_gives_names_words_and_formats() {
+    let fixture = Fixture::new();
+    let text = b"Ger\xe4t;Preis;Kaufdatum;Raum;Intern;Type;is_leased;Mehr\n\
+                 B\xfcro;1.299,50 \x80;16.7.17;2.14;x; Drucker ;ja;y\n\
+                 PC;-3,5;12/31/1969;;;laptop;false;\n\
+                 PC;;2024-02-29;;;laptop;1;\n";
+    let (outcome, errors) = fixture.import_with(MAP, import(&HARDWARE, CSV), text);
+    assert_eq!((counts(outcome), errors), ((3, 0, 0), Vec::new()));
+    let csv = fixture.export(1, &HARDWARE, CSV);
+    let columns =
+        ["name", "purchase_cost_cents", "purchase_date", "custom.room", "type", "is_leased"];
+    let records: Vec<_> =
+        records(&csv).iter().map(|record| columns.map(|column| record[column].clone())).collect();
+    assert_eq!(records[0], ["Büro", "129950", "2017-07-16", "2.14", "printer", "true"]);
+    assert_eq!(records[1], ["PC", "-350", "1969-12-31", "", "laptop", "false"]);
+    assert_eq!(records[2], ["PC", "", "2024-02-29", "", "laptop", "true"]);
+    let text = b"Ger\xe4t;Preis;Kaufdatum\nPC;1299.50;31/12/69\nPC;1.29,00;1.1.202\n";
+    let (_, errors) = fixture.import_with(MAP, import(&HARDWARE, CSV), text);
+    let codes = ["purchase_cost: invalid_int", "purchase_date: invalid_date"];
+    assert!((0..4).all(|n| errors[n].contains(codes[n % 2])), "{errors:?}");
+    let lines = "{\"Gerät\": \"PC\", \"Raum\": \"1\", \"Preis\": 12.5, \"type\": \"Drucker\"}\n";
+    let (outcome, _) = fixture.import_with(MAP, import(&HARDWARE, JSON), lines.as_bytes());
+    assert_eq!(counts(outcome), (1, 0, 0));
+}
+
+#[test]
+fn a_fault_of_a_map_names_its_line() {
+    for (map, fault) in [
+        ("[column]", "line 1: Unknown section \"column\". Did you mean \"columns\"?"),
+        ("[columns]\n\"A\" = \"nmae\"", "line 2: Unknown field \"nmae\". Did you mean \"name\"?"),
+        ("\n[values.nmae]\n", "line 2: Unknown field"),
+        ("[values.type]\n\"a\" = 1\n", "line 2: The value of \"a\" must be a text in quotes."),
+        ("[formats]\n\ndates = \"\"", "line 3: Unknown format \"dates\". Did you mean \"date\"?"),
+        ("[formats]\ndate = \"DD.MM\"", "line 2: \"date\" has a day, a month and a year"),
+        ("[formats]\ndecimal = \";\"", "line 2: \"decimal\""),
+        ("[formats]\nencoding = \"latin-99\"", "line 2: Unknown encoding"),
+        ("other_columns = \"drop\"", "line 1: \"other_columns\""),
+        ("columns = 1", "line 1: \"columns\" must be a section"),
+        ("[columns]\n\"A\" = ", "line 2: "),
+    ] {
+        let message = Map::parse(map, &HARDWARE).unwrap_err();
+        assert!(message.starts_with(fault), "{map:?}: {message}");
+    }
+}
+
+#[test]
+fn a_new_key_that_nearly_exists_is_a_fault() {
+    let fixture = Fixture::new();
+    fixture.accepts(&CUSTOMER, CSV, "name,customer_number\nEins,007\nZwei,AB 12\n");
+    let by_number = update(&CUSTOMER, CSV, "customer_number");
+    let text = b"name,customer_number\nEins,7\nZwei,ab12\nDrei,8\n";
+    let (_, errors) = fixture.import(by_number, text);
+    let zeros = "line 2: customer_number: similar_record: customer_number \"7\" matches no record, \
+                 but \"007\" exists; the spreadsheet may have removed zeros";
+    assert_eq!((errors.len(), errors[0].as_str()), (2, zeros));
+    let text = b"name,customer_number\nEins,007\nDrei,8\n";
+    assert_eq!(counts(fixture.import(by_number, text).0), (1, 0, 1));
+}
+
+#[test]
+fn texts_that_became_numbers_are_counted_by_field() {
+    let fixture = Fixture::new();
+    let before = "name,phone,postal_code,city,custom.room\nEins,+49,01067,1E5,007\n";
+    fixture.accepts(&CUSTOMER, CSV, before);
+    let after = b"id,phone,postal_code,city,custom.room,name\n1,49,1067,1.00E+05,7,Zwei\n";
+    let imported = fixture.import(update(&CUSTOMER, CSV, "id"), after).0.unwrap();
+    let names = |counts: &std::collections::BTreeMap<_, u64>| -> Vec<String> {
+        counts.keys().map(std::string::ToString::to_string).collect()
+    };
+    assert_eq!(names(&imported.numbers), ["city", "custom.room", "phone", "postal_code"]);
+    assert_eq!(names(&imported.fields), ["city", "custom.room", "name", "phone", "postal_code"]);
 }
 
 #[test]
@@ -329,7 +485,7 @@ fn references_are_ids_or_natural_keys() {
 #[test]
 fn ids_are_kept_only_in_a_resource_that_never_held_records() {
     let fixture = Fixture::new();
-    let keep = Import { mode: Mode::KeepIds, ..import(&CUSTOMER, CSV) };
+    let keep = Job { mode: Mode::KeepIds, ..import(&CUSTOMER, CSV) };
     assert_eq!(fixture.rejects(keep, b"name\nEins\n"), ["line 1: id: required"]);
     let errors = fixture.rejects(
         keep,
@@ -371,7 +527,7 @@ fn an_update_changes_the_columns_of_the_file_and_creates_what_is_new() {
     fixture.accepts(&CUSTOMER, CSV, CUSTOMERS);
     let text = "customer_number,city,name,id\nK-1,,Eins,9\nK-9,Bonn,Neun,1\n";
     let by_number = update(&CUSTOMER, CSV, "customer_number");
-    let (outcome, errors) = fixture.import(Import { dry_run: true, ..by_number }, text.as_bytes());
+    let (outcome, errors) = fixture.import(Job { dry_run: true, ..by_number }, text.as_bytes());
     let expected = (1, 1, 0);
     assert_eq!((counts(outcome), errors), (expected, Vec::new()));
     assert_eq!(fixture.export(1, &CUSTOMER, CSV).lines().count(), 4);

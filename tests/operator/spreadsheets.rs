@@ -99,6 +99,6 @@ fn what_a_spreadsheet_destroys_is_shown() {
     let update = ["import", "acme", "customers", "edited/exported.csv", "--update-by", "id"];
     let output = data_dir.cli(&[&update[..], &["--dry-run"]].concat()).done();
     assert!(output.stdout.ends_with("\n20 records change: postal_code 20\n"), "{output:?}");
-    let warning = "warning: postal_code loses leading zeros in 20 records. ";
+    let warning = "warning: postal_code loses leading zeros, a plus sign or digits in 20 records. ";
     assert!(output.stderr.starts_with(warning), "{output:?}");
 }
