@@ -27,7 +27,7 @@ use super::{batch, changes, whoami};
 use crate::http::{ApiError, ErrorCode, Request, Responder, Response};
 use crate::model::Scopes;
 use crate::secret;
-use crate::store::registry::{Inactive, KeyState, Principal, Registry};
+use crate::store::registry::{KeyState, Principal, Registry};
 use crate::store::{
     Actor, Answer, ChangeContext, Changed, Client, Deadline, KeyLabel, Mutation, Outcome, Tenant,
     Tenants,
@@ -219,7 +219,7 @@ fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, Api
     match (caller.key.state(now), caller.inactive) {
         (KeyState::Revoked, _) => Err(unauthorized(ErrorCode::RevokedApiKey)),
         (KeyState::Expired, _) => Err(unauthorized(ErrorCode::ExpiredApiKey)),
-        (KeyState::Active, Some(reason)) => Err(tenant_inactive(reason)),
+        (KeyState::Active, Some(reason)) => Err(reason.into()),
         (KeyState::Active, None) => Ok(caller),
     }
 }
@@ -255,18 +255,6 @@ pub(super) fn unauthorized(code: ErrorCode) -> ApiError {
     let is_absent = code == ErrorCode::MissingAuthorization;
     let challenge = if is_absent { "Bearer" } else { "Bearer error=\"invalid_token\"" };
     ApiError::from(code).header("WWW-Authenticate", challenge)
-}
-
-pub(super) fn tenant_inactive(reason: Inactive) -> ApiError {
-    let message = match reason {
-        Inactive::Suspended => {
-            "The tenant has been suspended by the operator. Ask the operator to activate it."
-        }
-        Inactive::TrialOver => {
-            "The tenant's trial is over. Ask the operator to activate the tenant."
-        }
-    };
-    ApiError::new(ErrorCode::TenantInactive, message)
 }
 
 /// `insufficient_scope`: the key has none of `scopes`.

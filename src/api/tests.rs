@@ -89,7 +89,7 @@ fn error(code: ErrorCode) -> ApiError {
             let counts = vec![(&EMPLOYEE, 2), (&HARDWARE, 1)];
             Rejection::HasDependents { resource: &CUSTOMER, details, counts }.into()
         }
-        ErrorCode::TenantInactive => pipeline::tenant_inactive(Inactive::TrialOver),
+        ErrorCode::TenantInactive => ApiError::from(Inactive::TrialOver),
         ErrorCode::TenantUnavailable => StoreError::Unavailable.into(),
         ErrorCode::InsufficientScope => {
             let scope = Scope { resource: &CUSTOMER, access: Access::Write };
@@ -162,7 +162,7 @@ fn error_codes() -> Messages {
         .collect();
     messages.push((
         "tenant_inactive, suspended".to_owned(),
-        pipeline::tenant_inactive(Inactive::Suspended).message().to_owned(),
+        ApiError::from(Inactive::Suspended).message().to_owned(),
     ));
     for (fault, error) in [("size limit", StoreError::SizeLimit), ("disk", StoreError::DiskFull)] {
         let message = ApiError::from(error).message().to_owned();

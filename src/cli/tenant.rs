@@ -14,8 +14,8 @@ use super::{GlobalOptions, UsageError, open_tenant, tenant_name};
 use crate::clock::{Clock, Moment};
 use crate::model::validation::is_date;
 use crate::password;
-use crate::store::DataDir;
-use crate::store::registry::{Admin, Registry, TenantRow};
+use crate::store::registry::{Admin, Inactive, Registry, TenantRow};
+use crate::store::{DataDir, TenantFile};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -38,10 +38,13 @@ pub(super) enum Command {
         #[arg(value_name = "NEW", value_parser = tenant_name)]
         new_name: String,
     },
-    /// Reject a tenant's keys until the tenant is activated
+    /// Reject a tenant's keys until the tenant is activated; no request changes it afterwards
     Suspend {
         /// The tenant's name
         name: String,
+        /// Let clients wait (503 with Retry-After), because the tenant moves to another machine
+        #[arg(long)]
+        moving: bool,
     },
     /// End a suspension or a trial
     Activate {
@@ -96,7 +99,10 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
         Command::Rename { name, new_name } => {
             ("renamed", registry()?.rename_tenant(&name, &new_name)?)
         }
-        Command::Suspend { name } => ("suspended", registry()?.suspend(&name)?),
+        Command::Suspend { name, moving } => {
+            let reason = if moving { Inactive::Moving } else { Inactive::Suspended };
+            ("suspended", suspend(options, &name, reason)?)
+        }
         Command::Activate { name } => ("activated", registry()?.activate(&name)?),
         Command::Trial { name, until } => ("trial set", registry()?.set_trial(&name, &until)?),
     };
@@ -124,6 +130,17 @@ fn create(
         registry.delete_tenant(name)?;
         Err(error)
     })
+}
+
+/// Suspends the tenant, and waits until the changes that already run have ended.
+fn suspend(options: &GlobalOptions, name: &str, reason: Inactive) -> anyhow::Result<TenantRow> {
+    let tenant = options.open_registry()?.suspend(name, reason)?;
+    let wait = || eprintln!("waiting for another command that changes the tenant");
+    TenantFile::open(&options.data_dir, tenant.id)
+        .map_err(anyhow::Error::from)
+        .and_then(|mut file| Ok(file.await_writer(wait)?))
+        .context("the keys are rejected, but a change that runs may still be stored")?;
+    Ok(tenant)
 }
 
 /// The tenant with one more member.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Response;
 use crate::model::{FieldCode, FieldError, RecordId, Resource, ResourceKind};
-use crate::store::registry::RegistryError;
+use crate::store::registry::{Inactive, RegistryError};
 use crate::store::{Rejection, StoreError, who_refer};
 
 /// The properties of a code that are the same for every occurrence.
@@ -404,12 +404,33 @@ impl From<StoreError> for ApiError {
                 "The disk has too little free space, so nothing was changed. Delete records, or \
                  ask the operator for more space.",
             ),
+            StoreError::Inactive(reason) => reason.into(),
             StoreError::TimedOut => ApiError::bad_request(
                 "The list took longer than 5 seconds and was ended. Ask for less: leave out \
                  \"total\", use a filter, sort by \"id\", or search for longer words.",
             ),
             StoreError::Internal => ApiError::internal(),
         }
+    }
+}
+
+impl From<Inactive> for ApiError {
+    fn from(reason: Inactive) -> ApiError {
+        let message = match reason {
+            Inactive::Suspended => {
+                "The tenant has been suspended by the operator. Ask the operator to activate it."
+            }
+            Inactive::Moving => {
+                let message = "The tenant is on its way to another machine, and nothing was changed. \
+                               Try again in 2 seconds.";
+                let error = ApiError::new(ErrorCode::TenantUnavailable, message);
+                return error.header("Retry-After", "2");
+            }
+            Inactive::TrialOver => {
+                "The tenant's trial is over. Ask the operator to activate the tenant."
+            }
+        };
+        ApiError::new(ErrorCode::TenantInactive, message)
     }
 }
 

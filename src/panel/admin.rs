@@ -351,6 +351,9 @@ impl AdminRequest<'_> {
             (Inactive::TrialOver, Some(last_day)) => {
                 format!("The trial of this tenant ended on {last_day} (UTC).")
             }
+            (Inactive::Moving, _) => {
+                "This tenant is on its way to another machine. Try again in a minute.".to_owned()
+            }
             _ => "The operator has suspended this tenant.".to_owned(),
         })
     }

@@ -111,6 +111,13 @@ impl From<RegistryError> for Notice {
             RegistryError::KeyEnded { state, .. } => Notice::invalid(format!(
                 "This key is {state} and cannot be changed or replaced. Nothing was changed."
             )),
+            RegistryError::Inactive(_) => Notice {
+                status: 403,
+                ..Notice::invalid(
+                    "The operator has suspended this tenant, or moves it to another machine. \
+                     Nothing was changed. Try again in a minute.",
+                )
+            },
             RegistryError::TooManyKeys => Notice::invalid(format!(
                 "This tenant has {MAX_KEYS} keys, the most it can have, revoked and expired ones \
                  included. No key was created. Delete one first."

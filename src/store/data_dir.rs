@@ -50,8 +50,11 @@ use crate::model::TenantId;
 pub const REGISTRY_FILE: &str = "registry.db";
 
 /// CONTRIBUTING.md says how to change a schema.
-pub(crate) static REGISTRY: Schema =
-    Schema { sql: include_str!("registry/schema.sql"), first: 4, steps: &[] };
+pub(crate) static REGISTRY: Schema = Schema {
+    sql: include_str!("registry/schema.sql"),
+    first: 4,
+    steps: &[include_str!("migrations/registry_5.sql")],
+};
 
 pub(crate) static TENANT: Schema = Schema {
     sql: include_str!("../../schema.sql"),
@@ -208,17 +211,12 @@ impl DataDir {
     }
 
     /// Opens the data directory for the server, which has called [`DataDir::lock_to_serve`]. Waits
-    /// until no command uses the directory, recovers every WAL, and migrates older files. A tenant
-    /// that cannot be migrated is unavailable.
+    /// until no command uses the directory, recovers every WAL, and migrates the registry.
+    /// [`migrate_tenants`] migrates the tenants' files beside the requests.
     pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
         require_registry(path)?;
         let data_dir = DataDir::recover_and_lock_shared(path, true)?;
         migrate(&registry_database(path))?;
-        for id in tenant_file_ids(path)? {
-            if let Err(error) = migrate(&tenant_database(path, id)) {
-                tracing::error!(tenant = %id, %error, "the tenant is unavailable");
-            }
-        }
         Ok(data_dir)
     }
 
@@ -279,6 +277,27 @@ impl DataDir {
         }
         directory.lock_shared().map_err(failed)?;
         Ok(DataDir { path: path.to_owned(), locks: vec![directory] })
+    }
+}
+
+/// Migrates the tenants' files of older versions, the small ones first. A tenant whose file cannot
+/// be migrated stays unavailable.
+pub(crate) fn migrate_tenants(data_dir: &Path) {
+    let ids = tenant_file_ids(data_dir).unwrap_or_else(|error| {
+        tracing::error!(%error, "the tenants' files cannot be migrated");
+        BTreeSet::new()
+    });
+    let mut databases = Vec::new();
+    for id in ids {
+        let database = tenant_database(data_dir, id);
+        let size = fs::metadata(database.path()).map_or(0, |found| found.len());
+        databases.push((size, id, database));
+    }
+    databases.sort_by_key(|(size, id, _)| (*size, *id));
+    for (_, id, database) in databases {
+        if let Err(error) = migrate(&database) {
+            tracing::error!(tenant = %id, %error, "the tenant is unavailable");
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
+use super::registry::Inactive;
 use crate::words::without_error_numbers;
 
 /// Why a database cannot be opened. The texts are for the operator.
@@ -72,6 +73,9 @@ pub enum StoreError {
     /// The disk is full, or nearly so.
     #[error("the disk has too little free space")]
     DiskFull,
+    /// The operator has suspended the tenant since the request came.
+    #[error("the tenant is suspended")]
+    Inactive(Inactive),
     /// The read ran into its deadline.
     #[error("the read took too long")]
     TimedOut,

@@ -101,6 +101,7 @@ fn files_of_0_4_0_get_the_present_schema_and_keep_their_content() {
     let before = kept(&open_as_it_is(file.path()));
     assert!(before.iter().all(|rows| !rows.is_empty()), "{before:?}");
     drop(DataDir::open_to_serve(data).unwrap());
+    data_dir::migrate_tenants(data);
     for database in [&file, &data_dir::registry_database(data)] {
         let connection = database.open(Role::Reader).unwrap();
         let differences = differences(&connection, database.schema).unwrap();
@@ -126,6 +127,7 @@ fn the_registry_of_0_4_0_is_used_as_a_new_one_is() {
     let directory = data_dir(1);
     let data = directory.path();
     drop(DataDir::open_to_serve(data).unwrap());
+    data_dir::migrate_tenants(data);
     let registry = Registry::open(data).unwrap();
     assert_eq!(registry.find_tenant("acme").unwrap().unwrap().id, ACME);
     let key = registry.list_keys(ACME).unwrap().remove(0);
@@ -186,6 +188,7 @@ fn a_file_of_another_version_is_left_as_it_is_and_others_are_served() {
     ] {
         open_as_it_is(file.path()).pragma_update(None, "user_version", version).unwrap();
         drop(DataDir::open_to_serve(data).unwrap());
+        data_dir::migrate_tenants(data);
         let refused = TenantFile::open(data, ACME).unwrap_err().to_string();
         assert!(refused.contains(expected), "{refused}");
         let found = rows(
@@ -193,7 +196,10 @@ fn a_file_of_another_version_is_left_as_it_is_and_others_are_served() {
             "SELECT CAST(user_version AS TEXT) FROM pragma_user_version",
         );
         assert_eq!(found, [version.to_string()]);
-        let tenants = Tenants::new(data, Config::new("").tenants);
+        let tenants = Tenants::new(
+            std::sync::Arc::new(Registry::open(data).unwrap()),
+            Config::new("").tenants,
+        );
         assert_eq!(tenants.open(ACME).err(), Some(StoreError::Unavailable));
         let other = tenants.open(TenantId(2)).unwrap();
         let deadline = Deadline::new(std::sync::Arc::default());

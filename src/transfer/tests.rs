@@ -183,8 +183,10 @@ fn imported_records_are_found_by_search() {
     let fixture = Fixture::new();
     fixture.accepts(&CUSTOMER, CSV, "name\nStraßenbau\nOther\n");
     fixture.accepts(&CUSTOMER, CSV, "name\nStrassenbahn\n");
-    let tenants =
-        crate::store::Tenants::new(fixture.path(), crate::config::Config::new("").tenants);
+    let tenants = crate::store::Tenants::new(
+        Arc::new(Registry::open(fixture.path()).unwrap()),
+        crate::config::Config::new("").tenants,
+    );
     let asked = crate::api::parameters::Query::parse(Some("q=STRASSE&total=true")).unwrap();
     let query =
         crate::api::list::parse(&CUSTOMER, &asked, crate::model::Scopes::default()).unwrap();

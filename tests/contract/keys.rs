@@ -1,10 +1,12 @@
 //! Contract section 5 except the order of checks: authentication and scopes.
 
+use std::thread;
+
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::support::contract::{RESOURCES, scopes};
-use crate::support::{ALL, TestServer, until};
+use crate::support::{ALL, DataDir, TestServer, database, until};
 
 const RECORDS: &str = "/customers.php";
 
@@ -189,6 +191,64 @@ fn a_suspended_tenant_is_refused_until_it_is_activated() {
     other.get(RECORDS).is(200);
     tenant.ask("activate", &[]);
     assert_eq!(api.total(RECORDS), 1);
+}
+
+#[test]
+fn no_change_follows_a_suspension() {
+    let server = TestServer::without_rate_limit();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.customer("Kept");
+    let write = || api.call("POST", RECORDS).json(&json!({"name": "Late"})).start();
+    let count = || -> i64 {
+        let count = "SELECT count(*) FROM customers";
+        database(&tenant.file()).query_row(count, [], |row| row.get(0)).unwrap()
+    };
+
+    // The changes wait for a lock. So does the command: it ends when nothing can follow.
+    let locked = database(&tenant.file());
+    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let waiting: Vec<_> = (0..4).map(|_| write()).collect();
+    api.get(RECORDS).is(200);
+    thread::scope(|scope| {
+        let suspending = scope.spawn(|| tenant.ask("suspend", &[]));
+        let state = || server.cli_json(&["tenant", "list"])[0]["state"].clone();
+        until("acme is suspended", || (state() == "suspended").then_some(()));
+        assert!(!suspending.is_finished());
+        locked.execute_batch("COMMIT").unwrap();
+    });
+    for request in waiting {
+        request.reply().fails_with(403, "tenant_inactive");
+    }
+    assert_eq!(count(), 1);
+
+    // The server is stopped with a change on its way, and goes on after the suspension.
+    tenant.ask("activate", &[]);
+    server.signal("STOP");
+    let request = write();
+    tenant.ask("suspend", &[]);
+    server.signal("CONT");
+    request.reply().fails_with(403, "tenant_inactive");
+    assert_eq!(count(), 1);
+}
+
+#[test]
+fn a_tenant_that_moves_lets_its_clients_wait_and_is_restored_as_suspended() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    tenant.ask("suspend", &["--moving"]);
+    let refused = api.get(RECORDS).fails_with(503, "tenant_unavailable");
+    assert_eq!(refused.header("retry-after"), Some("2"));
+    let state = |server: &DataDir| server.cli_json(&["tenant", "list"])[0]["state"].clone();
+    assert_eq!(state(&server), "moving");
+    server.cli(&["backup", "backup"]).done();
+    let other = DataDir::new(false);
+    let backup = server.home().join("backup").display().to_string();
+    other.cli(&["restore", &backup, "acme"]).done();
+    assert_eq!(state(&other), "suspended");
+    tenant.ask("activate", &[]);
+    api.get(RECORDS).is(200);
 }
 
 #[test]

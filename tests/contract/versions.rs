@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, database, uuid};
+use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, database, until, uuid};
 
 const ONE: &str = "/customers.php?id=1";
 
@@ -263,6 +263,23 @@ fn records_of_0_4_0_keep_their_versions() {
     put(&api, &before, "Changed").is(200);
     put(&api, &before, "Lost").fails_with(412, "precondition_failed");
     server.cli(&["check"]).done();
+}
+
+/// Another process holds the file of acme, so its migration waits.
+#[test]
+fn the_migration_of_one_tenant_holds_up_no_other() {
+    let data_dir = DataDir::new(false);
+    data_dir.place_fixture();
+    let locked = database(&data_dir.data().join("tenants/1.db"));
+    locked.execute_batch("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE").unwrap();
+    let server = Setup::plain().start_at(data_dir);
+    let api = server.with_key(&acme_key(&server));
+    server.tenant("other").with_scopes(ALL).get("/customers.php").is(200);
+    let refused = api.get(ONE).fails_with(503, "tenant_unavailable");
+    assert_eq!(refused.header("retry-after"), Some("5"));
+    locked.execute_batch("COMMIT").unwrap();
+    until("acme is migrated", || (api.get(ONE).status == 200).then_some(()));
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
 }
 
 #[test]

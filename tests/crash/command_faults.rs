@@ -70,7 +70,7 @@ fn content(data: &Path) -> Option<State> {
             .iter()
             .map(|key| format!("{} {:?} {:?}", key.id, key.revoked_at, key.expires_at))
             .collect();
-        let row = json!({"name": tenant.name, "suspended": tenant.suspended, "keys": keys, "hash": tenant.password_hash});
+        let row = json!({"name": tenant.name, "suspended": tenant.suspension.is_some(), "keys": keys, "hash": tenant.password_hash});
         state.insert(format!("tenant {}", tenant.id), row);
         let file = TenantFile::open(data, tenant.id)
             .unwrap_or_else(|error| panic!("tenant {}: {error}", tenant.id));

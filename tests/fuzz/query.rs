@@ -81,7 +81,8 @@ fn value(field: &Field, n: usize) -> Value {
 fn query() {
     let data = tempfile::tempdir().unwrap();
     let id = make_tenant(data.path());
-    let tenants = Tenants::new(data.path(), Config::new("").tenants);
+    let tenants =
+        Tenants::new(Arc::new(Registry::open(data.path()).unwrap()), Config::new("").tenants);
     let tenant = tenants.open(id).unwrap();
     fuzz("query", SEEDS, &words(PIECES), |input| {
         let text = String::from_utf8_lossy(input);

@@ -4,7 +4,7 @@
 use tenantdesk::http::{Body, Method};
 use tenantdesk::model::Scopes;
 use tenantdesk::panel::Admission;
-use tenantdesk::store::registry::{Admin, KeyRow, KeyState, NewKey, TenantRow};
+use tenantdesk::store::registry::{Admin, Inactive, KeyRow, KeyState, NewKey, TenantRow};
 
 use super::browser_session::{PASSWORD, Panel, encode};
 
@@ -137,7 +137,7 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
     let acme = panel.tenant("acme");
     let (first, second) = (key(&panel, &acme), key(&panel, &acme));
     let mut early = panel.signed_in("acme");
-    panel.app.registry.suspend("acme").unwrap();
+    panel.app.registry.suspend("acme", Inactive::Suspended).unwrap();
     early
         .send("create", &[("name", "x"), ("scope", "all")])
         .is(403)
@@ -182,8 +182,24 @@ fn a_trial_that_is_over_is_named_with_its_last_day() {
         .send("create", &[("name", "x"), ("scope", "all")])
         .is(403)
         .saying("ended on 2026-11-20 (UTC). Nothing was changed.");
-    panel.app.registry.suspend("acme").unwrap();
+    panel.app.registry.suspend("acme", Inactive::Suspended).unwrap();
     browser.get("").is(200).saying("The operator has suspended this tenant.");
+}
+
+/// A change on the old machine would be lost.
+#[test]
+fn a_tenant_that_moves_takes_no_form() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let row = key(&panel, &acme);
+    let mut browser = panel.signed_in("acme");
+    panel.app.registry.suspend("acme", Inactive::Moving).unwrap();
+    let id = row.id.to_string();
+    for action in ["revoke", "delete"] {
+        browser.send(action, &[("key", &*id)]).is(403).saying("another machine");
+    }
+    browser.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("another machine");
+    assert_eq!(panel.keys(&acme), [row]);
 }
 
 #[test]

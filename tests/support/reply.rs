@@ -284,6 +284,7 @@ impl Reply {
         let retry_after = match self.status {
             429 => Some("60"),
             503 if self.asked.path() == "/api_keys.php" || self.code() == "overloaded" => Some("1"),
+            503 if self.text().contains("on its way to another machine") => Some("2"),
             503 => Some("5"),
             _ => None,
         };
@@ -416,6 +417,10 @@ impl Reply {
         if code == "insufficient_scope" && !self.asked.include().is_empty() {
             // The scope of the path is checked before the limit, the scopes of `include` after it.
             return assert!([0, 3].contains(&counted()), "{self}");
+        }
+        if code == "tenant_inactive" && counted() == 3 {
+            // The tenant was suspended after the check of the limit.
+            return;
         }
         let refused_before = BEFORE_THE_LIMIT.contains(&code.as_str())
             || self.status == 401

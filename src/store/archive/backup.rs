@@ -115,7 +115,8 @@ fn write_backup(
         return Err(unreadable(&format!("tenant {name}"), "it was deleted meanwhile"));
     }
     // VACUUM removes the deleted rows from the pages of the file, too.
-    copied.execute_batch("DELETE FROM sessions; VACUUM")?;
+    // A restored tenant that was moving is suspended.
+    copied.execute_batch("DELETE FROM sessions; UPDATE tenants SET moving = 0; VACUUM")?;
     drop(copied);
     manifest.files.insert(0, sync_and_describe(partial, &copy, schema)?);
     write_manifest(partial, &manifest)?;

@@ -18,7 +18,7 @@ use crate::secret;
 use crate::store::data_dir::{DataDir, tenant_database, tenants_dir};
 use crate::store::database::{Role, open_plain};
 use crate::store::error::OpenError;
-use crate::store::registry::{Admin, KeyRow, KeyState, NewKey, Registry, TenantRow};
+use crate::store::registry::{Admin, Inactive, KeyRow, KeyState, NewKey, Registry, TenantRow};
 
 /// A data directory and a directory of backups.
 pub(super) struct Fixture {
@@ -263,7 +263,7 @@ fn everything_is_restored_into_an_empty_directory() {
         fixture.tenant(name);
     }
     fixture.registry().delete_tenant("gone").unwrap();
-    fixture.registry().suspend("two").unwrap();
+    fixture.registry().suspend("two", Inactive::Suspended).unwrap();
     let (_, key) = fixture.key(3);
     fixture.add(1, &["Eins", "Zwei"]);
     fixture.add(3, &["Drei"]);
@@ -282,7 +282,7 @@ fn everything_is_restored_into_an_empty_directory() {
     let principal =
         registry.find_principal(&secret::hash(&key), fixture.clock.now()).unwrap().unwrap();
     assert_eq!(principal.key.tenant_id, TenantId(3));
-    assert!(registry.find_tenant("two").unwrap().unwrap().suspended);
+    assert!(registry.find_tenant("two").unwrap().unwrap().suspension.is_some());
     assert_eq!(fixture.tenant("four").id, TenantId(4));
     assert_eq!(fixture.problems(), []);
     fs::remove_file(fixture.data().join(".gitignore")).unwrap();
@@ -361,7 +361,7 @@ fn a_deleted_tenant_is_restored_with_its_keys_next_to_the_others() {
     };
     let operator = registry.administer(TenantId(2), Admin::CommandLine, fixture.clock.now());
     let (made, key) = operator.create_key(&new).unwrap();
-    registry.suspend("two").unwrap();
+    registry.suspend("two", Inactive::Suspended).unwrap();
     registry.set_trial("two", "2027-01-31").unwrap();
     let (before, row) = (fixture.names(2), registry.find_tenant("two").unwrap().unwrap());
     fixture.backup(None);

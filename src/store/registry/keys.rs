@@ -8,7 +8,9 @@ use jiff::Span;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
 use super::events::Action;
-use super::{Administration, Inactive, Registry, RegistryError, Result, inactive};
+use super::{
+    Administration, Inactive, Registry, RegistryError, Result, read_suspension, trial_over,
+};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, Scopes, TenantId};
 use crate::secret::{self, PREFIX_LENGTH};
@@ -170,17 +172,19 @@ impl Registry {
     pub fn find_principal(&self, hash: &[u8; 32], now: Moment) -> Result<Option<Principal>> {
         static SQL: LazyLock<String> = LazyLock::new(|| {
             format!(
-                "SELECT {KEY_COLUMNS}, tenants.name, tenants.suspended, tenants.trial_until
+                "SELECT {KEY_COLUMNS}, tenants.name, tenants.suspended, tenants.moving,
+                   tenants.trial_until
                  FROM keys JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.hash = ?1"
             )
         });
         self.read(|connection| {
             let read = |row: &Row<'_>| {
-                let trial_until: Option<String> = row.get(12)?;
+                let trial_until: Option<String> = row.get(13)?;
                 Ok(Principal {
                     key: KeyRow::read(row)?,
                     tenant_name: row.get(10)?,
-                    inactive: inactive(row.get(11)?, trial_until.as_deref(), now),
+                    inactive: read_suspension(row, 11)?
+                        .or_else(|| trial_over(trial_until.as_deref(), now)),
                 })
             };
             connection.prepare_cached(&SQL)?.query_row([hash], read).optional()
@@ -205,12 +209,12 @@ impl Registry {
 impl Administration<'_> {
     /// Creates a key. Returns its row and its secret, which is not stored.
     pub fn create_key(&self, new: &NewKey<'_>) -> Result<(KeyRow, String)> {
-        self.registry.change(|transaction| self.insert_key(transaction, new))
+        self.change(|transaction| self.insert_key(transaction, new))
     }
 
     /// Revokes a key permanently. A key that is revoked already does not change.
     pub fn revoke_key(&self, id: KeyId) -> Result<KeyRow> {
-        self.registry.change(|transaction| {
+        self.change(|transaction| {
             let mut key = self.find_key(transaction, id)?;
             if key.revoked_at.is_none() {
                 key.revoked_at = Some(self.now.timestamp());
@@ -228,7 +232,7 @@ impl Administration<'_> {
         id: KeyId,
         change: impl FnOnce(&mut KeyRow),
     ) -> Result<(KeyRow, Vec<Action>)> {
-        self.registry.change(|transaction| {
+        self.change(|transaction| {
             let before = self.find_active_key(transaction, id)?;
             let mut key = before.clone();
             change(&mut key);
@@ -247,7 +251,7 @@ impl Administration<'_> {
     }
 
     pub fn delete_key(&self, id: KeyId) -> Result<KeyRow> {
-        self.registry.change(|transaction| {
+        self.change(|transaction| {
             let key = self.find_key(transaction, id)?;
             transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id.0])?;
             self.record(transaction, Action::KeyDeleted, Some(&key))?;
@@ -262,7 +266,7 @@ impl Administration<'_> {
     pub fn replace_key(&self, id: KeyId, overlap: Span) -> Result<Replacement> {
         let overlap_end =
             self.now.after(overlap).ok_or(RegistryError::Invalid("the overlap is too long"))?;
-        self.registry.change(|transaction| {
+        self.change(|transaction| {
             let mut old = self.find_active_key(transaction, id)?;
             let KeyRow { expires_at, rate_limit, scopes, .. } = old;
             let new = NewKey { name: &old.name, scopes, expires_at, rate_limit };
@@ -282,6 +286,7 @@ impl Administration<'_> {
     }
 
     fn find_active_key(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
+        self.require_active(transaction)?;
         let key = self.find_key(transaction, id)?;
         match key.state(self.now) {
             KeyState::Active => Ok(key),
@@ -307,6 +312,7 @@ impl Administration<'_> {
         let NewKey { name, scopes, expires_at, rate_limit } = *new;
         let name = check_key_name(name).map_err(RegistryError::Invalid)?;
         let now = self.now.timestamp();
+        self.require_active(transaction)?;
         if scopes.is_empty() {
             return Err(RegistryError::Invalid("a key has at least one scope"));
         }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Row, Transaction, TransactionBehavior};
 
 pub(in crate::store) use events::EVENT_COLUMNS;
 pub use events::{Action, Admin, Event};
@@ -66,6 +66,9 @@ pub enum RegistryError {
     /// The registry's file was removed or replaced after it was opened.
     #[error("the registry's file was removed or replaced")]
     Replaced,
+    /// An admin in the panel changes what only an active tenant may change.
+    #[error("the tenant is inactive")]
+    Inactive(Inactive),
     /// A tenant's file cannot be created or removed.
     #[error("the tenant's file cannot be made or removed: {0}")]
     File(String),
@@ -86,15 +89,23 @@ pub(in crate::store) type Result<T, E = RegistryError> = std::result::Result<T, 
 pub enum Inactive {
     /// The operator suspended the tenant.
     Suspended,
+    /// The operator moves the tenant to another machine.
+    Moving,
     /// The last day of the trial is past.
     TrialOver,
 }
 
+/// Reads the columns `suspended` and `moving`, which begin at `first`.
+fn read_suspension(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Inactive>> {
+    Ok(match (row.get(first)?, row.get(first + 1)?) {
+        (false, _) => None,
+        (true, false) => Some(Inactive::Suspended),
+        (true, true) => Some(Inactive::Moving),
+    })
+}
+
 /// A trial ends with its last day in UTC. Dates in this format have the order of their texts.
-fn inactive(suspended: bool, trial_until: Option<&str>, now: Moment) -> Option<Inactive> {
-    if suspended {
-        return Some(Inactive::Suspended);
-    }
+fn trial_over(trial_until: Option<&str>, now: Moment) -> Option<Inactive> {
     trial_until.is_some_and(|last_day| *last_day < *now.date()).then_some(Inactive::TrialOver)
 }
 
@@ -109,6 +120,31 @@ pub struct Administration<'a> {
 }
 
 impl Administration<'_> {
+    /// Runs `work` in a write transaction. A moving tenant takes no change of the panel: it would
+    /// be lost.
+    fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+        self.registry.change(|transaction| match self.suspension(transaction)? {
+            Some(Inactive::Moving) => Err(RegistryError::Inactive(Inactive::Moving)),
+            _ => work(transaction),
+        })
+    }
+
+    /// A suspended tenant takes no new key and no change of a key from the panel.
+    fn require_active(&self, transaction: &Transaction<'_>) -> Result<()> {
+        match self.suspension(transaction)? {
+            Some(reason) => Err(RegistryError::Inactive(reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// The suspension that concerns the actor. None concerns the operator.
+    fn suspension(&self, transaction: &Transaction<'_>) -> Result<Option<Inactive>> {
+        match self.actor {
+            Admin::CommandLine => Ok(None),
+            Admin::Panel(_) => find_suspension(transaction, self.tenant_id),
+        }
+    }
+
     /// Adds the event of an action. `key` is the key that it changed.
     fn record(
         &self,
@@ -194,6 +230,12 @@ impl Registry {
         Administration { registry: self, tenant_id, actor, now }
     }
 
+    /// Whether the operator has suspended the tenant. The writer of a tenant asks inside its write
+    /// transaction, so no change follows a suspension (contract section 9).
+    pub(in crate::store) fn find_suspension(&self, id: TenantId) -> Result<Option<Inactive>> {
+        find_suspension(&self.reader.lock(), id)
+    }
+
     /// Records that a key was used.
     pub fn record_use(&self, key: &KeyRow, now: Moment) {
         let seconds = now.unix_seconds();
@@ -244,6 +286,14 @@ impl Registry {
             tracing::warn!(%error, "the registry's WAL cannot be copied into its file");
         }
     }
+}
+
+fn find_suspension(connection: &Connection, id: TenantId) -> Result<Option<Inactive>> {
+    let sql = "SELECT suspended, moving FROM tenants WHERE id = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([id.0])?;
+    let row = rows.next()?.ok_or_else(|| RegistryError::NoTenant(id.to_string()))?;
+    Ok(read_suspension(row, 0)?)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 -- The schema of the registry: tenants, their keys, the panel's sessions, and events.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions: seconds
--- since the Unix epoch. AUTOINCREMENT ensures that the id of a deleted row is not used again.
+-- since the Unix epoch. A tenant that is `moving` is `suspended`, too. AUTOINCREMENT ensures that the id of a deleted row is not used again.
 
 CREATE TABLE tenants (
   id            INTEGER PRIMARY KEY AUTOINCREMENT,
   name          TEXT NOT NULL UNIQUE,
   suspended     INTEGER NOT NULL DEFAULT 0 CHECK (suspended IN (0, 1)),
+  moving        INTEGER NOT NULL DEFAULT 0 CHECK (moving IN (0, 1)),
   trial_until   TEXT,
   password_hash TEXT NOT NULL,
   created_at    TEXT NOT NULL

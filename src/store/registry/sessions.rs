@@ -84,7 +84,7 @@ impl Registry {
 impl Administration<'_> {
     /// Sets the panel's password, ends all sessions of the tenant and records the event.
     pub fn set_password(&self, password_hash: &str) -> Result<()> {
-        self.registry.change(|transaction| {
+        self.change(|transaction| {
             let sql = "UPDATE tenants SET password_hash = ?2 WHERE id = ?1";
             if transaction.execute(sql, params![self.tenant_id.0, password_hash])? == 0 {
                 return Err(RegistryError::NoTenant(self.tenant_id.to_string()));

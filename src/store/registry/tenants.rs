@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, para
 
 use super::events::Admin;
 use super::keys::NewKey;
-use super::{Inactive, Registry, RegistryError, Result, inactive};
+use super::{Inactive, Registry, RegistryError, Result, read_suspension, trial_over};
 use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
@@ -17,8 +17,8 @@ pub struct TenantRow {
     pub id: TenantId,
     /// Follows [`check_tenant_name`]. Unique.
     pub name: String,
-    /// Whether the operator suspended the tenant.
-    pub suspended: bool,
+    /// The operator's suspension.
+    pub suspension: Option<Inactive>,
     /// The last day of the trial, `YYYY-MM-DD`, UTC; `None` without a trial.
     pub trial_until: Option<String>,
     pub created_at: Timestamp,
@@ -29,7 +29,7 @@ pub struct TenantRow {
 impl TenantRow {
     /// Why the tenant is inactive, or `None` if it is active.
     pub fn inactive(&self, now: Moment) -> Option<Inactive> {
-        inactive(self.suspended, self.trial_until.as_deref(), now)
+        self.suspension.or_else(|| trial_over(self.trial_until.as_deref(), now))
     }
 
     /// The state in the spelling of `tenant list --json`.
@@ -37,6 +37,7 @@ impl TenantRow {
         match self.inactive(now) {
             None => "active",
             Some(Inactive::Suspended) => "suspended",
+            Some(Inactive::Moving) => "moving",
             Some(Inactive::TrialOver) => "trial_over",
         }
     }
@@ -46,17 +47,17 @@ impl TenantRow {
         Ok(TenantRow {
             id: TenantId(row.get(0)?),
             name: row.get(1)?,
-            suspended: row.get(2)?,
-            trial_until: row.get(3)?,
-            created_at: row.get(4)?,
-            password_hash: row.get(5)?,
+            suspension: read_suspension(row, 2)?,
+            trial_until: row.get(4)?,
+            created_at: row.get(5)?,
+            password_hash: row.get(6)?,
         })
     }
 }
 
 pub(in crate::store) const TENANT_COLUMNS: &str = "
-    tenants.id, tenants.name, tenants.suspended, tenants.trial_until, tenants.created_at,
-    tenants.password_hash";
+    tenants.id, tenants.name, tenants.suspended, tenants.moving, tenants.trial_until,
+    tenants.created_at, tenants.password_hash";
 
 /// Checks a tenant's name: `[a-z0-9][a-z0-9-]{0,62}`.
 pub fn check_tenant_name(name: &str) -> Result<(), &'static str> {
@@ -159,19 +160,22 @@ impl Registry {
                  FROM tenants ORDER BY name"
             );
             let mut statement = connection.prepare_cached(&sql)?;
-            let rows = statement.query_map([], |row| Ok((TenantRow::read(row)?, row.get(6)?)))?;
+            let rows = statement.query_map([], |row| Ok((TenantRow::read(row)?, row.get(7)?)))?;
             rows.collect()
         })
     }
 
-    /// Suspends the tenant: its keys are refused from the next request on.
-    pub fn suspend(&self, name: &str) -> Result<TenantRow> {
-        self.change_tenant(name, |tenant| tenant.suspended = true)
+    /// Suspends the tenant: its keys are refused from the next request on. Changes that already run
+    /// may still commit, until the caller has called [`TenantFile::await_writer`].
+    ///
+    /// [`TenantFile::await_writer`]: crate::store::TenantFile::await_writer
+    pub fn suspend(&self, name: &str, reason: Inactive) -> Result<TenantRow> {
+        self.change_tenant(name, |tenant| tenant.suspension = Some(reason))
     }
 
     /// Lifts a suspension and removes the end of a trial.
     pub fn activate(&self, name: &str) -> Result<TenantRow> {
-        self.change_tenant(name, |tenant| (tenant.suspended, tenant.trial_until) = (false, None))
+        self.change_tenant(name, |tenant| (tenant.suspension, tenant.trial_until) = (None, None))
     }
 
     /// Sets the last day of the tenant's trial, `YYYY-MM-DD`. A suspension remains.
@@ -203,9 +207,11 @@ impl Registry {
         let found = find_by_column(transaction, "name", &name)?;
         let mut tenant = found.ok_or_else(|| self.unknown_tenant(name))?;
         change(&mut tenant);
-        let TenantRow { id, name, suspended, trial_until, .. } = &tenant;
-        let sql = "UPDATE tenants SET name = ?2, suspended = ?3, trial_until = ?4 WHERE id = ?1";
-        let values = params![id.0, name, suspended, trial_until];
+        let TenantRow { id, name, suspension, trial_until, .. } = &tenant;
+        let (suspended, moving) = (suspension.is_some(), *suspension == Some(Inactive::Moving));
+        let sql = "UPDATE tenants SET name = ?2, suspended = ?3, moving = ?4, trial_until = ?5
+                   WHERE id = ?1";
+        let values = params![id.0, name, suspended, moving, trial_until];
         transaction.prepare_cached(sql)?.execute(values)?;
         Ok(tenant)
     }

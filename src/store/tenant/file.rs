@@ -60,6 +60,12 @@ impl TenantFile {
         Ok(FileTransaction { transaction, finish })
     }
 
+    /// Waits until every write transaction that has begun has ended. Calls `wait` first if that takes
+    /// long: another command may write for an hour.
+    pub fn await_writer(&mut self, wait: impl FnOnce()) -> Result<(), DatabaseError> {
+        begin(&mut self.connection, wait).map(drop)
+    }
+
     /// Copies the WAL into the file. After an import the WAL is as long as the file, and the next
     /// change would wait for it. If this fails, the next writer copies the WAL.
     pub fn checkpoint(&self) {

@@ -13,11 +13,11 @@ mod upkeep;
 mod writer;
 
 use std::fmt::Display;
+use std::io;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
@@ -30,10 +30,11 @@ use scheduled_thread_pool::ScheduledThreadPool;
 pub use file::{FileTransaction, TenantFile};
 pub use mutation::{Answer, Client, IdempotencyKey, Mutation, Outcome};
 
-use super::data_dir::tenant_database;
+use super::data_dir::{migrate_tenants, tenant_database};
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
 use super::error::{DatabaseError, OpenError, StoreError};
 use super::records::Reading;
+use super::registry::Registry;
 use crate::config::TenantLimits;
 use crate::model::TenantId;
 use writer::{Writer, send};
@@ -55,7 +56,9 @@ const INSTRUCTIONS: i32 = 4_000;
 
 /// All tenants' files.
 pub struct Tenants {
-    data_dir: PathBuf,
+    registry: Arc<Registry>,
+    /// A thread migrates files of older versions.
+    is_migrating: AtomicBool,
     /// The least recently used is closed for the next.
     slots: Mutex<LruCache<TenantId, Arc<Slot>>>,
     limits: TenantLimits,
@@ -89,16 +92,29 @@ enum State {
 }
 
 impl Tenants {
-    pub fn new(data_dir: impl Into<PathBuf>, limits: TenantLimits) -> Tenants {
+    pub fn new(registry: Arc<Registry>, limits: TenantLimits) -> Tenants {
         let opener = ScheduledThreadPool::builder().num_threads(2).thread_name_pattern("opener");
         let most = NonZeroUsize::new(limits.open).unwrap_or(NonZeroUsize::MIN);
         Tenants {
-            data_dir: data_dir.into(),
+            registry,
+            is_migrating: AtomicBool::new(false),
             slots: Mutex::new(LruCache::new(most)),
             limits,
             opener: Arc::new(opener.build()),
             last_space: Arc::default(),
         }
+    }
+
+    /// Migrates the files of older versions, beside the requests. Until its file is migrated, a
+    /// tenant is unavailable.
+    pub fn migrate(self: &Arc<Tenants>) -> io::Result<()> {
+        self.is_migrating.store(true, Ordering::Release);
+        let tenants = Arc::clone(self);
+        let migrate = move || {
+            migrate_tenants(tenants.registry.data_dir());
+            tenants.is_migrating.store(false, Ordering::Release);
+        };
+        thread::Builder::new().name("migrations".to_owned()).spawn(migrate).map(drop)
     }
 
     /// The tenant's open file, opened if necessary.
@@ -115,13 +131,16 @@ impl Tenants {
         }
         // Closed first, if the path names another file now.
         *state = State::Closed;
-        let database = tenant_database(&self.data_dir, id);
-        match self.open_file(database.clone(), &slot) {
+        let database = tenant_database(self.registry.data_dir(), id);
+        match self.open_file(id, database.clone(), &slot) {
             Ok(tenant) => {
                 let tenant = Arc::new(tenant);
                 *state = State::Open(Arc::clone(&tenant), Instant::now());
                 *slot.failure.lock() = None;
                 Ok(tenant)
+            }
+            Err(OpenError::Older { .. }) if self.is_migrating.load(Ordering::Acquire) => {
+                Err(StoreError::Unavailable)
             }
             Err(error) => {
                 *state = State::Failed(Instant::now());
@@ -130,11 +149,18 @@ impl Tenants {
         }
     }
 
-    fn open_file(&self, database: Database, slot: &Slot) -> Result<Tenant, OpenError> {
+    fn open_file(
+        &self,
+        id: TenantId,
+        database: Database,
+        slot: &Slot,
+    ) -> Result<Tenant, OpenError> {
         // Opened here, not in the pool: the pool would try again in the background and keep the
         // caller waiting.
         drop(database.open(Role::Reader)?);
         Ok(Tenant {
+            id,
+            registry: Arc::clone(&self.registry),
             identity: database.identity()?,
             limits: self.limits,
             readers: database.readers(Arc::clone(&self.opener)),
@@ -214,6 +240,8 @@ fn unavailable(failure: &Failure, database: &Database, cause: &dyn Display) -> S
 
 /// One tenant's open file.
 pub struct Tenant {
+    id: TenantId,
+    registry: Arc<Registry>,
     database: Database,
     identity: FileIdentity,
     limits: TenantLimits,
@@ -256,8 +284,7 @@ impl Tenant {
     pub fn mutate(&self, mutation: Mutation) {
         let mut writer = self.writer.lock();
         if writer.is_none() {
-            let (last_space, failure) = (Arc::clone(&self.last_space), Arc::clone(&self.failure));
-            *writer = Writer::start(self.database.clone(), self.limits, last_space, failure)
+            *writer = Writer::start(self)
                 .inspect_err(|error| _ = unavailable(&self.failure, &self.database, error))
                 .map(|writer| (writer, Instant::now()))
                 .ok();

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Scopes, Value};
 use crate::store::archive::check::problems_of_records;
-use crate::store::data_dir::{TENANT, tenants_dir};
+use crate::store::data_dir::{DataDir, TENANT};
 use crate::store::database::{Role, differences};
 use crate::store::records::{
     Actor, Change, ChangeContext, ChangeError, ChangeKind, Changed, Draft, KeyLabel, Rejection,
@@ -25,15 +25,17 @@ const ONE: TenantId = TenantId(1);
 /// A data directory with the tenants 1 to `count`, without records.
 fn data_dir(count: i64) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
-    fs::create_dir(tenants_dir(directory.path())).unwrap();
+    DataDir::create(directory.path()).unwrap();
+    let registry = Registry::open(directory.path()).unwrap();
     for id in 1..=count {
-        tenant_database(directory.path(), TenantId(id)).create().unwrap();
+        let name = id.to_string();
+        registry.create_tenant(&name, None, "$phc", None, Clock::system().now()).unwrap();
     }
     directory
 }
 
 fn tenants_with(directory: &tempfile::TempDir, limits: TenantLimits) -> Tenants {
-    Tenants::new(directory.path(), limits)
+    Tenants::new(Arc::new(Registry::open(directory.path()).unwrap()), limits)
 }
 
 fn tenants(directory: &tempfile::TempDir) -> Tenants {

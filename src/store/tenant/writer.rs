@@ -34,13 +34,15 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 
 use super::mutation::{Client, Mutation, Outcome};
 use super::upkeep::Upkeep;
-use super::{Failure, unavailable};
+use super::{Failure, Tenant, unavailable};
 use crate::clock::Clock;
 use crate::config::TenantLimits;
 use crate::files::{RESERVE, free_space};
+use crate::model::TenantId;
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
 use crate::store::error::{OpenError, StoreError};
 use crate::store::records::{Rejection, Writing};
+use crate::store::registry::Registry;
 
 /// A group takes no further mutation when it has this many operations. With more, the first client
 /// would wait long.
@@ -90,18 +92,15 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(
-        database: Database,
-        limits: TenantLimits,
-        last_space: Arc<Mutex<()>>,
-        failure: Arc<Failure>,
-    ) -> std::io::Result<Writer> {
+    pub(super) fn start(tenant: &Tenant) -> std::io::Result<Writer> {
         let (queue, waiting) = mpsc::sync_channel(MAX_WAITING);
         let mut writer = WriterThread {
-            database,
-            limits,
-            last_space,
-            failure,
+            tenant: tenant.id,
+            registry: Arc::clone(&tenant.registry),
+            database: tenant.database.clone(),
+            limits: tenant.limits,
+            last_space: Arc::clone(&tenant.last_space),
+            failure: Arc::clone(&tenant.failure),
             waiting,
             connection: None,
             is_pinned: false,
@@ -123,6 +122,8 @@ impl Writer {
 }
 
 struct WriterThread {
+    tenant: TenantId,
+    registry: Arc<Registry>,
     database: Database,
     limits: TenantLimits,
     last_space: Arc<Mutex<()>>,
@@ -190,10 +191,16 @@ impl WriterThread {
         let last_space = Arc::clone(&self.last_space);
         let mut turn = None;
         let outcome = match begin(&mut connection, lock_wait(since)) {
-            Ok(transaction) => {
-                turn = (self.free_space() < LITTLE_SPACE).then(|| last_space.lock());
-                Ok(self.commit_group(transaction, shortage, first))
-            }
+            Ok(transaction) => match self.check_active() {
+                Ok(()) => {
+                    turn = (self.free_space() < LITTLE_SPACE).then(|| last_space.lock());
+                    Ok(self.commit_group(transaction, shortage, first))
+                }
+                Err(refusal) => {
+                    send(first.client, Outcome::Failed(refusal));
+                    Ok(Some(0))
+                }
+            },
             Err(error) => {
                 send(first.client, Outcome::Failed(self.write_failed(&error)));
                 Err(error)
@@ -215,6 +222,16 @@ impl WriterThread {
             }
             // The state of the connection is unknown. The next group opens a new connection.
             Ok(None) | Err(_) => (),
+        }
+    }
+
+    /// Refuses a change of a suspended tenant. Asked inside the write transaction: a suspension waits
+    /// until the transactions that began before it have ended.
+    fn check_active(&self) -> Result<(), StoreError> {
+        match self.registry.find_suspension(self.tenant) {
+            Ok(None) => Ok(()),
+            Ok(Some(reason)) => Err(StoreError::Inactive(reason)),
+            Err(error) => Err(self.report(&error)),
         }
     }
 
