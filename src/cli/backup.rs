@@ -13,6 +13,7 @@ use super::{GlobalOptions, UsageError, find_tenant, tenant_name};
 use crate::clock::Clock;
 use crate::config::positive;
 use crate::store::archive::{Backup, LeftOutTenant, Restore, Restored, backup, restore};
+use crate::store::registry::Registry;
 use crate::words::count;
 
 #[derive(Debug, Args)]
@@ -31,7 +32,8 @@ pub(super) fn run_backup(
     options: &GlobalOptions,
     arguments: &BackupArguments,
 ) -> anyhow::Result<()> {
-    let registry = options.open_registry()?;
+    let registry = Registry::open_to_back_up(&options.data_dir);
+    let registry = registry.map_err(|error| options.explain(error))?;
     let tenant =
         arguments.tenant.as_deref().map(|name| find_tenant(&registry, name)).transpose()?;
     let keep = arguments.keep.map(NonZeroUsize::get);

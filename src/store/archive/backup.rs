@@ -114,9 +114,12 @@ fn write_backup(
     if let Some(TenantRow { name, .. }) = tenant.filter(|_| manifest.tenants.is_empty()) {
         return Err(unreadable(&format!("tenant {name}"), "it was deleted meanwhile"));
     }
+    if schema == copy.schema.version() {
+        // A restored tenant that was moving is suspended.
+        copied.execute("UPDATE tenants SET moving = 0", [])?;
+    }
     // VACUUM removes the deleted rows from the pages of the file, too.
-    // A restored tenant that was moving is suspended.
-    copied.execute_batch("DELETE FROM sessions; UPDATE tenants SET moving = 0; VACUUM")?;
+    copied.execute_batch("DELETE FROM sessions; VACUUM")?;
     drop(copied);
     manifest.files.insert(0, sync_and_describe(partial, &copy, schema)?);
     write_manifest(partial, &manifest)?;

@@ -19,7 +19,7 @@ use crate::store::database::{self, Database, Role, SQL_CURE, Schema};
 use crate::store::error::{DatabaseError, OpenError};
 use crate::store::records::{KeyLabel, Reading, Record};
 use crate::store::registry::{
-    EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, MAX_KEYS, TENANT_COLUMNS, TenantRow, check_key_name,
+    EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, MAX_KEYS, TenantRow, check_key_name,
 };
 
 /// The highest id and number of an entry that is accepted: half as much again as an import takes
@@ -300,8 +300,8 @@ fn invalid_registry_rows(registry: &Connection) -> rusqlite::Result<Vec<String>>
 
 /// The tenants of a registry that is not opened as one.
 pub(super) fn tenants(registry: &Connection) -> rusqlite::Result<Vec<TenantRow>> {
-    let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants ORDER BY id");
-    registry.prepare(&sql)?.query_map([], TenantRow::read)?.collect()
+    let sql = "SELECT * FROM tenants ORDER BY id";
+    registry.prepare(sql)?.query_map([], TenantRow::read)?.collect()
 }
 
 fn tenant_problem(tenant: &TenantRow) -> Option<String> {

@@ -27,9 +27,7 @@ use crate::store::data_dir::{
 use crate::store::database::{Database, Role, replace_content, replica, wait_for};
 use crate::store::error::OpenError;
 use crate::store::records;
-use crate::store::registry::{
-    Registry, RegistryError, TENANT_COLUMNS, TenantRow, check_tenant_name,
-};
+use crate::store::registry::{Registry, RegistryError, TenantRow, check_tenant_name};
 
 /// The directory in the data directory in which the files are prepared.
 const STAGING: &str = ".restore";
@@ -229,7 +227,7 @@ fn add_tenant_from_backup(
     let insert = |registry: &Transaction<'_>| {
         let sql = format!(
             "INSERT INTO main.tenants (name, {TENANT})
-             SELECT ?2, {TENANT} FROM saved.tenants WHERE id = ?1 RETURNING {TENANT_COLUMNS}"
+             SELECT ?2, {TENANT} FROM saved.tenants WHERE id = ?1 RETURNING *"
         );
         registry.query_row(&sql, params![saved.0, name], TenantRow::read)
     };

@@ -8,9 +8,7 @@ use jiff::Span;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
 use super::events::Action;
-use super::{
-    Administration, Inactive, Registry, RegistryError, Result, read_suspension, trial_over,
-};
+use super::{Administration, Inactive, Registry, RegistryError, Result, suspension, trial_over};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, Scopes, TenantId};
 use crate::secret::{self, PREFIX_LENGTH};
@@ -183,7 +181,7 @@ impl Registry {
                 Ok(Principal {
                     key: KeyRow::read(row)?,
                     tenant_name: row.get(10)?,
-                    inactive: read_suspension(row, 11)?
+                    inactive: suspension(row.get(11)?, row.get(12)?)
                         .or_else(|| trial_over(trial_until.as_deref(), now)),
                 })
             };

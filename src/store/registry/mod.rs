@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, Row, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub(in crate::store) use events::EVENT_COLUMNS;
 pub use events::{Action, Admin, Event};
@@ -22,7 +22,6 @@ pub use keys::{
     KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
 };
 pub use sessions::SESSION_SECONDS;
-pub(in crate::store) use tenants::TENANT_COLUMNS;
 pub use tenants::{TenantRow, check_tenant_name};
 
 use super::data_dir::{self, DataDir};
@@ -95,13 +94,13 @@ pub enum Inactive {
     TrialOver,
 }
 
-/// Reads the columns `suspended` and `moving`, which begin at `first`.
-fn read_suspension(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Inactive>> {
-    Ok(match (row.get(first)?, row.get(first + 1)?) {
+/// The suspension in the columns of these names.
+fn suspension(suspended: bool, moving: bool) -> Option<Inactive> {
+    match (suspended, moving) {
         (false, _) => None,
         (true, false) => Some(Inactive::Suspended),
         (true, true) => Some(Inactive::Moving),
-    })
+    }
 }
 
 /// A trial ends with its last day in UTC. Dates in this format have the order of their texts.
@@ -176,11 +175,28 @@ impl Registry {
 
     pub fn open_in(data_dir: DataDir) -> Result<Registry, OpenError> {
         let database = data_dir::registry_database(data_dir.path());
-        let writer = database.open(Role::Writer)?;
+        let (reader, writer) = (database.open(Role::Reader)?, database.open(Role::Writer)?);
+        Registry::with(data_dir, database, reader, writer)
+    }
+
+    /// Opens the registry for a backup. It may be one of 0.4.0, before the upgrade.
+    pub fn open_to_back_up(data_dir: &Path) -> Result<Registry, OpenError> {
+        let data_dir = DataDir::open(data_dir)?;
+        let database = data_dir::registry_database(data_dir.path());
+        let ((reader, _), (writer, _)) = (database.open_to_copy()?, database.open_to_copy()?);
+        Registry::with(data_dir, database, reader, writer)
+    }
+
+    fn with(
+        data_dir: DataDir,
+        database: Database,
+        reader: Connection,
+        writer: Connection,
+    ) -> Result<Registry, OpenError> {
         Ok(Registry {
             data_dir,
             identity: database.identity()?,
-            reader: Mutex::new(database.open(Role::Reader)?),
+            reader: Mutex::new(reader),
             database,
             writer: Mutex::new(writer),
             is_wal_durable: AtomicBool::new(false),
@@ -293,7 +309,7 @@ fn find_suspension(connection: &Connection, id: TenantId) -> Result<Option<Inact
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([id.0])?;
     let row = rows.next()?.ok_or_else(|| RegistryError::NoTenant(id.to_string()))?;
-    Ok(read_suspension(row, 0)?)
+    Ok(suspension(row.get(0)?, row.get(1)?))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use rusqlite::{OptionalExtension as _, params};
 
 use super::events::{Action, Admin, Event};
-use super::tenants::{TENANT_COLUMNS, TenantRow};
+use super::tenants::TenantRow;
 use super::{Administration, Registry, RegistryError, Result};
 use crate::clock::Moment;
 use crate::model::TenantId;
@@ -62,13 +62,10 @@ impl Registry {
     /// expired.
     pub fn find_session(&self, hash: &[u8; 32], now: Moment) -> Result<Option<TenantRow>> {
         self.read(|connection| {
-            let sql = format!(
-                "SELECT {TENANT_COLUMNS} FROM sessions JOIN tenants ON tenants.id = \
-                 sessions.tenant_id
-                 WHERE sessions.hash = ?1 AND sessions.expires_at > ?2"
-            );
+            let sql = "SELECT tenants.* FROM sessions JOIN tenants ON tenants.id = tenant_id
+                       WHERE sessions.hash = ?1 AND sessions.expires_at > ?2";
             let values = params![hash, now.unix_seconds()];
-            connection.prepare_cached(&sql)?.query_row(values, TenantRow::read).optional()
+            connection.prepare_cached(sql)?.query_row(values, TenantRow::read).optional()
         })
     }
 

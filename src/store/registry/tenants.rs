@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, para
 
 use super::events::Admin;
 use super::keys::NewKey;
-use super::{Inactive, Registry, RegistryError, Result, read_suspension, trial_over};
+use super::{Inactive, Registry, RegistryError, Result, suspension, trial_over};
 use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
@@ -42,22 +42,23 @@ impl TenantRow {
         }
     }
 
-    /// Reads [`TENANT_COLUMNS`], in their order.
+    /// Reads a row with all columns of `tenants`. `backup` also reads a registry of 0.4.0, which has
+    /// no column `moving`.
     pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<TenantRow> {
+        let is_moving = match row.get("moving") {
+            Err(rusqlite::Error::InvalidColumnName(_)) => false,
+            found => found?,
+        };
         Ok(TenantRow {
-            id: TenantId(row.get(0)?),
-            name: row.get(1)?,
-            suspension: read_suspension(row, 2)?,
-            trial_until: row.get(4)?,
-            created_at: row.get(5)?,
-            password_hash: row.get(6)?,
+            id: TenantId(row.get("id")?),
+            name: row.get("name")?,
+            suspension: suspension(row.get("suspended")?, is_moving),
+            trial_until: row.get("trial_until")?,
+            created_at: row.get("created_at")?,
+            password_hash: row.get("password_hash")?,
         })
     }
 }
-
-pub(in crate::store) const TENANT_COLUMNS: &str = "
-    tenants.id, tenants.name, tenants.suspended, tenants.moving, tenants.trial_until,
-    tenants.created_at, tenants.password_hash";
 
 /// Checks a tenant's name: `[a-z0-9][a-z0-9-]{0,62}`.
 pub fn check_tenant_name(name: &str) -> Result<(), &'static str> {
@@ -85,12 +86,10 @@ impl Registry {
     ) -> Result<(TenantRow, Option<String>)> {
         check_tenant_name(name).map_err(RegistryError::Invalid)?;
         let insert = |transaction: &Transaction<'_>| {
-            let sql = format!(
-                "INSERT INTO tenants (name, trial_until, password_hash, created_at)
-                 VALUES (?1, ?2, ?3, ?4) RETURNING {TENANT_COLUMNS}"
-            );
+            let sql = "INSERT INTO tenants (name, trial_until, password_hash, created_at)
+                       VALUES (?1, ?2, ?3, ?4) RETURNING *";
             let values = params![name, trial_until, password_hash, now.timestamp()];
-            transaction.prepare_cached(&sql)?.query_row(values, TenantRow::read)
+            transaction.prepare_cached(sql)?.query_row(values, TenantRow::read)
         };
         self.add_tenant(name, insert, Database::create, |transaction, tenant| {
             let Some(key) = key else { return Ok(None) };
@@ -154,13 +153,11 @@ impl Registry {
     /// Returns every tenant with the number of its keys, revoked keys included, ordered by name.
     pub fn list_tenants(&self) -> Result<Vec<(TenantRow, i64)>> {
         self.read(|connection| {
-            let sql = format!(
-                "SELECT {TENANT_COLUMNS},
-                        (SELECT count(*) FROM keys WHERE tenant_id = tenants.id)
-                 FROM tenants ORDER BY name"
-            );
-            let mut statement = connection.prepare_cached(&sql)?;
-            let rows = statement.query_map([], |row| Ok((TenantRow::read(row)?, row.get(7)?)))?;
+            let sql = "SELECT *, (SELECT count(*) FROM keys WHERE tenant_id = tenants.id) AS keys
+                       FROM tenants ORDER BY name";
+            let mut statement = connection.prepare_cached(sql)?;
+            let rows =
+                statement.query_map([], |row| Ok((TenantRow::read(row)?, row.get("keys")?)))?;
             rows.collect()
         })
     }
@@ -238,6 +235,6 @@ fn find_by_column(
     column: &str,
     value: &dyn ToSql,
 ) -> rusqlite::Result<Option<TenantRow>> {
-    let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE {column} = ?1");
+    let sql = format!("SELECT * FROM tenants WHERE {column} = ?1");
     connection.prepare_cached(&sql)?.query_row([value], TenantRow::read).optional()
 }
