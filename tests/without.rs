@@ -6,7 +6,7 @@ use std::process::Command;
 
 const OTHER_SUITES: [(&str, &str); 4] = [
     ("the panel and /docs in a browser", "cargo test --test browser"),
-    ("the warm copy by Litestream", "cargo test --test standby"),
+    ("the warm copy by Litestream", "lab/standby.py target/debug/tenantdesk"),
     ("generated clients and Schemathesis", "tests/clients/run target/debug/tenantdesk"),
     ("long tests", "cargo test -- --ignored long_"),
 ];
