@@ -2,6 +2,8 @@
 //! all clients go on.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -30,12 +32,13 @@ fn move_between(from: &TestServer, to: &TestServer, tenant: &str, route: &[&str]
     let program = env!("CARGO_BIN_EXE_tenantdesk");
     let mut command = Command::new(example("several/move"));
     command.arg(tenant).args(route);
-    command.env("FROM_DESK", format!("{program} --data-dir '{}'", from.data().display()));
-    command.env("TO_DESK", format!("{program} --data-dir '{}'", to.data().display()));
-    // Like ssh, it passes its arguments, joined by spaces, to a shell.
+    command.env("HERE", format!("{program} --data-dir '{}'", from.data().display()));
+    command.env("THERE", format!("{program} --data-dir '{}'", to.data().display()));
+    // Like ssh, it passes its arguments after the host, joined by spaces, to a shell.
     let ssh = to.home().join("ssh");
-    std::fs::write(&ssh, "exec sh -c \"$*\"\n").unwrap();
-    command.env("TO", format!("sh {}", ssh.display())).env("AS", "env");
+    std::fs::write(&ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
+    std::fs::set_permissions(&ssh, Permissions::from_mode(0o700)).unwrap();
+    command.env("TO", format!("{} two", ssh.display())).env("AS", "env");
     command
 }
 
@@ -134,8 +137,7 @@ fn move_under_load(kind: Kind) {
         &name,
         &[script.to_str().unwrap(), &name, names[to]],
     );
-    // No other process locks the tenant's file, so no change waits for it.
-    command.env("ROUTES", &file).env("END", end).env("RELOAD", &reload).env("WAIT", "3");
+    command.env("ROUTES", &file).env("END", end).env("RELOAD", &reload);
     let moved = command.output().unwrap();
     assert!(moved.status.success(), "{}", stderr(&moved));
     load.await_progress();
@@ -167,7 +169,7 @@ fn move_under_load(kind: Kind) {
 struct Seen {
     /// The names of the acknowledged records by id.
     made: BTreeMap<i64, String>,
-    /// The number of responses `tenant_inactive`.
+    /// The number of responses `tenant_unavailable`.
     rejected: usize,
 }
 
@@ -185,12 +187,8 @@ fn client(api: &Api, stop: &AtomicBool, acknowledged: &AtomicUsize) -> Seen {
             {
                 Ok(reply) if reply.status == 201 => return reply.json()["id"].as_i64(),
                 Ok(reply) => {
-                    assert_eq!(
-                        (reply.status, reply.code().as_str()),
-                        (403, "tenant_inactive"),
-                        "{}",
-                        reply.text()
-                    );
+                    let reply = reply.fails_with(503, "tenant_unavailable");
+                    assert_eq!(reply.header("Retry-After"), Some("2"));
                     seen.rejected += 1;
                 }
                 // A proxy that reloads its configuration closes idle connections.
@@ -215,9 +213,7 @@ fn a_failed_move_leaves_the_tenant_where_it_was() {
 
     // The restore fails because the data directory is not a directory.
     let mut command = move_between(&from, &to, "acme", &["true"]);
-    command
-        .env("WAIT", "0")
-        .env("TO_DESK", format!("{} --data-dir /dev/null/data", env!("CARGO_BIN_EXE_tenantdesk")));
+    command.env("THERE", format!("{} --data-dir /dev/null/data", env!("CARGO_BIN_EXE_tenantdesk")));
     let output = command.output().unwrap();
     assert!(!output.status.success());
     let mut command = move_between(&from, &to, "acme", &["true"]);
@@ -226,7 +222,7 @@ fn a_failed_move_leaves_the_tenant_where_it_was() {
     let script = format!("case $* in *restore*) exit 1 ;; *) exec {server} \"$@\" ;; esac");
     let wrapper = to.home().join("desk");
     std::fs::write(&wrapper, script).unwrap();
-    command.env("WAIT", "0").env("TO_DESK", format!("sh '{}'", wrapper.display()));
+    command.env("THERE", format!("sh '{}'", wrapper.display()));
     let output = command.output().unwrap();
     assert!(
         !output.status.success() && stderr(&output).contains("stays here"),
@@ -236,18 +232,18 @@ fn a_failed_move_leaves_the_tenant_where_it_was() {
     assert_eq!(listed(), before, "active, with its trial");
     api.customer("Second");
 
-    // The move succeeds: the tenant keeps its state on the new machine and is suspended on the old
-    // one.
-    let output = move_between(&from, &to, "acme", &["true"]).env("WAIT", "0").output().unwrap();
+    // The move succeeds: the tenant keeps its state on the new machine, and the old one serves it no
+    // more.
+    let output = move_between(&from, &to, "acme", &["true"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let there = to.cli_json(&["tenant", "list"]);
     assert_eq!(
         (&there[0]["state"], &there[0]["trial_until"]),
         (&json!("active"), &json!("2099-12-31"))
     );
-    api.get("/customers.php").fails_with(403, "tenant_inactive").saying("suspended");
+    api.get("/customers.php").fails_with(503, "tenant_unavailable").saying("another machine");
     // A second move fails.
-    let output = move_between(&from, &to, "acme", &["true"]).env("WAIT", "0").output().unwrap();
+    let output = move_between(&from, &to, "acme", &["true"]).output().unwrap();
     assert!(
         !output.status.success() && stderr(&output).contains("already has a tenant"),
         "{}",
@@ -273,4 +269,21 @@ fn a_route_that_the_proxy_rejects_is_not_kept() {
         route("true"),
         (true, "other.desk.example one;\nacme.desk.example two;\n".to_owned())
     );
+}
+
+#[test]
+fn two_moves_at_once_lose_no_route() {
+    let directory = tempfile::tempdir().unwrap();
+    let routes = directory.path().join("routes");
+    std::fs::write(&routes, "").unwrap();
+    let start = |n: usize| {
+        let mut command = Command::new(example("several/route"));
+        command.args([format!("shop-{n}"), "two".to_owned()]);
+        command.env("ROUTES", &routes).env("RELOAD", "true").spawn().unwrap()
+    };
+    let moves: Vec<_> = (0..16).map(start).collect();
+    for mut one in moves {
+        assert!(one.wait().unwrap().success());
+    }
+    assert_eq!(std::fs::read_to_string(&routes).unwrap().lines().count(), 16);
 }
