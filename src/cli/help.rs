@@ -94,6 +94,7 @@ const EXAMPLES: &[&str] = &[
     "tenantdesk key revoke acme 7",
     "tenantdesk key delete acme 7",
     "tenantdesk import acme customers customers.csv --dry-run",
+    "tenantdesk import acme hardware inventory.xlsx --sheet Devices",
     "tenantdesk import acme customers customers.csv --update-by customer_number",
     "tenantdesk import acme hardware hardware.jsonl --keep-ids",
     "tenantdesk import acme customers customers.csv --map german.toml --dry-run",

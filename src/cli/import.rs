@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, ensure};
@@ -18,7 +18,9 @@ use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::clock::Clock;
 use crate::model::Resource;
 use crate::store::{Actor, ChangeContext, TenantFile};
-use crate::transfer::{Format, Import, ImportObserver, Imported, Map, Mode, RowError, Source};
+use crate::transfer::{
+    self, Format, Import, ImportObserver, Imported, Map, Mode, RowError, Source,
+};
 use crate::words;
 
 #[derive(Debug, Args)]
@@ -33,6 +35,9 @@ pub(super) struct Arguments {
     /// The format [default: by the ending of FILE]
     #[arg(long, value_parser = format(&["csv", "jsonl"]))]
     format: Option<Format>,
+    /// The sheet of a workbook [default: the first visible one that is not empty]
+    #[arg(long, value_name = "NAME")]
+    sheet: Option<String>,
     /// Read the headings, the words and the formats of the file by this map, a TOML file
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
@@ -48,8 +53,8 @@ pub(super) struct Arguments {
     dry_run: bool,
 }
 
-const WRONG_ENDING: &str = "the file's name must end in .csv or .jsonl, or --format must say what \
-                            the file is; save a spreadsheet as CSV UTF-8";
+const WRONG_ENDING: &str = "the file's name must end in .csv, .jsonl, .xlsx or .ods; --format \
+                            names the format of another file";
 
 /// The maximum number of faults of one kind that standard error shows.
 const MAX_SHOWN: u64 = 5;
@@ -60,7 +65,7 @@ const MAX_KINDS: usize = 100;
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { tenant, resource, file: path, keep_ids, update_by, dry_run, .. } = arguments;
     let format = arguments.format.or_else(|| Format::from_extension(path));
-    let format = format.ok_or_else(|| UsageError(WRONG_ENDING.to_owned()))?;
+    let format = format.ok_or_else(|| UsageError(describe_ending(path)))?;
     let map = read_map(arguments)?;
     let mode = match update_by {
         Some(name) => Mode::update_by(resource, name).map_err(UsageError)?,
@@ -77,7 +82,16 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let import = Import { resource, map: &map, mode, dry_run: *dry_run };
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
     let bar = ProgressBar::new(metadata.len()).with_style(style);
-    let source = Source::text(format, bar.wrap_read(input), &map).with_context(failed)?;
+    let source = if format.is_workbook() {
+        ensure!(
+            metadata.is_file(),
+            "{} is no file; a workbook is not read from a pipe",
+            path.display()
+        );
+        Source::workbook(format, bar.wrap_read(input), arguments.sheet.as_deref())
+    } else {
+        Source::text(format, bar.wrap_read(input), &map).with_context(failed)?
+    };
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
@@ -99,6 +113,20 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         print_stderr(&way_back(&tenant.name, run));
     }
     Ok(())
+}
+
+/// What is wrong with the name of a file, and what the file is.
+fn describe_ending(path: &Path) -> String {
+    let mut start = Vec::new();
+    // A read of a pipe could wait for ever.
+    if path.is_file()
+        && let Ok(file) = File::open(path)
+        && file.take(512).read_to_end(&mut start).is_ok()
+        && let Some(kind) = transfer::recognize(&start)
+    {
+        return format!("{WRONG_ENDING}. {kind}");
+    }
+    WRONG_ENDING.to_owned()
 }
 
 /// Reads the file of `--map`.

@@ -75,7 +75,7 @@ enum Command {
     /// Create, list, change, replace, revoke and delete API keys
     #[command(subcommand)]
     Key(key::Command),
-    /// Import records from a CSV or JSON Lines file, all of them or none
+    /// Import records from a workbook, a CSV or a JSON Lines file, all of them or none
     Import(import::Arguments),
     /// Print the fields of a resource, which are the columns of its files
     Fields(fields::Arguments),

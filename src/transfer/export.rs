@@ -40,7 +40,7 @@ pub fn export(
 ) -> Result<u64, ExportError> {
     match format {
         Format::Csv => write_csv(file, resource, target, written),
-        Format::JsonLines => write_json_lines(file, resource, target, written),
+        _ => write_json_lines(file, resource, target, written),
     }
 }
 

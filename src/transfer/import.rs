@@ -82,6 +82,9 @@ pub enum ImportError {
     HasHeldRecords(&'static str),
     #[error("the tenant's file cannot be used: {0}; nothing was imported")]
     File(String),
+    /// The file is no workbook, or none that can be read.
+    #[error("{0}; nothing was imported")]
+    Workbook(String),
 }
 
 impl From<DatabaseError> for ImportError {
@@ -92,7 +95,7 @@ impl From<DatabaseError> for ImportError {
 
 /// The most columns of a CSV file. A file of another kind would have thousands of unknown columns,
 /// and each of them is an error.
-const MAX_COLUMNS: usize = 1_000;
+pub(super) const MAX_COLUMNS: usize = 1_000;
 
 impl Import<'_> {
     /// Imports all rows of `source`.
@@ -140,6 +143,7 @@ impl Import<'_> {
         let imported = Imported::default();
         let (invalid_rows, errors) = (0, 0);
         let (header, is_table) = (None, source.format != Format::JsonLines);
+        let first_line = u64::from(!source.format.is_workbook());
         let mut rows = RowImporter {
             validator,
             writer,
@@ -156,7 +160,7 @@ impl Import<'_> {
             Some(Header { doubt: Some(doubt), .. }) => rows.reject(doubt.errors)?,
             None if is_table && rows.errors == 0 => {
                 const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
-                let place = Place { line: 1, row: 1 };
+                let place = Place { line: first_line, row: 1 };
                 rows.reject(vec![RowError::malformed(place, EMPTY.to_owned())])?;
             }
             _ => {}

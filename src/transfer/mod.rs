@@ -8,9 +8,12 @@ mod columns;
 mod export;
 mod import;
 mod map;
+mod ods;
 mod reader;
 mod row;
 mod source;
+mod workbook;
+mod xlsx;
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +25,7 @@ pub use columns::{describe, header};
 pub use export::{ExportError, export};
 pub use import::{Import, ImportError, ImportObserver, Imported};
 pub use map::Map;
+pub use reader::recognize;
 pub use row::Mode;
 pub use source::Source;
 
@@ -35,9 +39,17 @@ pub enum Format {
     Csv,
     /// A JSON object on each line.
     JsonLines,
+    /// A workbook of Excel.
+    Xlsx,
+    /// A workbook of LibreOffice.
+    Ods,
 }
 
 impl Format {
+    pub fn is_workbook(self) -> bool {
+        matches!(self, Format::Xlsx | Format::Ods)
+    }
+
     /// Returns the format for the extension of `path`, in any case.
     pub fn from_extension(path: &Path) -> Option<Format> {
         Format::from_name(path.extension()?.to_str()?)
@@ -47,6 +59,8 @@ impl Format {
         match name.to_ascii_lowercase().as_str() {
             "csv" => Some(Format::Csv),
             "jsonl" => Some(Format::JsonLines),
+            "xlsx" => Some(Format::Xlsx),
+            "ods" => Some(Format::Ods),
             _ => None,
         }
     }
@@ -75,8 +89,7 @@ enum Row {
     Object(JsonObject),
 }
 
-#[derive(Debug)]
-#[expect(dead_code, reason = "only workbooks have numbers and faults")]
+#[derive(Clone, Debug)]
 enum Cell {
     Text(String),
     /// A number of a workbook in decimal, without an exponent.

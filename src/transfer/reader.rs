@@ -208,7 +208,7 @@ impl<R: BufRead> Lines<R> {
 }
 
 /// The message about the first bytes of a file that is no CSV file and no JSON Lines.
-pub(super) fn recognize(start: &[u8]) -> Option<&'static str> {
+pub fn recognize(start: &[u8]) -> Option<&'static str> {
     let text = start.trim_ascii_start().to_ascii_lowercase();
     Some(match start {
         [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => {
@@ -221,7 +221,8 @@ pub(super) fn recognize(start: &[u8]) -> Option<&'static str> {
             "The file is a workbook with a wrong name. Let its name end in .xlsx or .ods."
         }
         [0xd0, 0xcf, 0x11, 0xe0, ..] => {
-            "The file is an old Excel file (.xls). Open it, and save it as .xlsx."
+            "The file is an old Excel file (.xls), or has a password. Open it, and save it as .xlsx \
+             without a password."
         }
         _ if text.starts_with(b"<!doctype html") || text.starts_with(b"<html") => {
             "The file is an HTML page. Perhaps the download needs a sign-in. Download it again."

@@ -6,15 +6,26 @@ use encoding_rs::UTF_8;
 use encoding_rs_io::DecodeReaderBytesBuilder;
 
 use super::reader::{CsvRows, Lines};
+use super::workbook::{self, ReadSeek};
 use super::{Cell, Format, ImportError, Map, Place, Row, TakeRows};
 use crate::model::json_object::{JsonError, parse_object};
 
 /// A file that is imported.
 pub struct Source<'a> {
     pub(super) format: Format,
-    /// The input is decoded, so it can have replacement characters.
-    is_decoded: bool,
-    input: Box<dyn BufRead + 'a>,
+    input: Input<'a>,
+}
+
+enum Input<'a> {
+    /// A text. If it is decoded, it can have replacement characters.
+    Text {
+        input: Box<dyn BufRead + 'a>,
+        is_decoded: bool,
+    },
+    Workbook {
+        input: Box<dyn ReadSeek>,
+        sheet: Option<&'a str>,
+    },
 }
 
 /// The size of the read buffer in bytes.
@@ -31,14 +42,26 @@ impl<'a> Source<'a> {
             let decoder = decoder.encoding(encoding).bom_override(true).build(input);
             input = Box::new(BufReader::with_capacity(BUFFER, decoder));
         }
-        Ok(Source { format, is_decoded: encoding.is_some(), input })
+        Ok(Source { format, input: Input::Text { input, is_decoded: encoding.is_some() } })
+    }
+
+    /// Opens a workbook, of which the sheet with this name is read.
+    pub fn workbook(
+        format: Format,
+        input: impl ReadSeek + 'static,
+        sheet: Option<&'a str>,
+    ) -> Source<'a> {
+        Source { format, input: Input::Workbook { input: Box::new(input), sheet } }
     }
 
     /// Reads all rows, until `taker` wants no more.
     pub(super) fn read(self, taker: &mut dyn TakeRows) -> Result<(), ImportError> {
-        match self.format {
-            Format::Csv => read_csv(self.input, self.is_decoded, taker),
-            Format::JsonLines => read_json_lines(self.input, taker),
+        match self.input {
+            Input::Text { input, .. } if self.format == Format::JsonLines => {
+                read_json_lines(input, taker)
+            }
+            Input::Text { input, is_decoded } => read_csv(input, is_decoded, taker),
+            Input::Workbook { input, sheet } => workbook::read(self.format, input, sheet, taker),
         }
     }
 }

@@ -69,7 +69,10 @@ impl Fixture {
     ) -> (Result<Imported, ImportError>, Vec<String>) {
         let map = Map::parse(map, resource).unwrap();
         let import = Import { resource, map: &map, mode, dry_run };
-        let source = Source::text(format, text, &map).unwrap();
+        let source = match format.is_workbook() {
+            true => Source::workbook(format, std::io::Cursor::new(text.to_vec()), None),
+            false => Source::text(format, text, &map).unwrap(),
+        };
         let mut errors = Errors::default();
         let actor = Actor::Command { name: "import", run: Uuid::nil() };
         let context = ChangeContext { at: NOW.parse().unwrap(), actor };
@@ -658,4 +661,92 @@ fn a_file_that_is_not_utf_8_is_named() {
         let [error] = &*errors else { panic!("{errors:?}") };
         assert!(error.contains(": -: invalid_row: ") && error.contains("Windows-1252"), "{error}");
     }
+}
+
+/// A zip archive of these parts.
+fn zip(parts: &[(&str, &str)]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, content) in parts {
+        archive.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut archive, content.as_bytes()).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
+}
+
+fn ods(rows: &str) -> Vec<u8> {
+    let content = format!("<c><table:table table:name=\"A\">{rows}</table:table></c>");
+    zip(&[("content.xml", &content)])
+}
+
+fn xlsx(rows: &str) -> Vec<u8> {
+    let workbook = "<workbook><sheets><sheet name=\"A\" r:id=\"1\"/></sheets></workbook>";
+    let parts = "<x><Relationship Id=\"1\" Type=\"x/worksheet\" Target=\"a.xml\"/></x>";
+    let sheet = format!("<worksheet><sheetData>{rows}</sheetData></worksheet>");
+    let names = ["xl/workbook.xml", "xl/_rels/workbook.xml.rels", "xl/a.xml"];
+    zip(&[(names[0], workbook), (names[1], parts), (names[2], &sheet)])
+}
+
+const NAME: &str = "<row><c t=\"inlineStr\"><is><t>name</t></is></c></row>";
+
+#[test]
+fn a_workbook_that_cannot_be_read_is_named_as_what_it_is() {
+    let ods_row = |repeats: &str, text: &str| {
+        format!(
+            "<table:table-row {repeats}><table:table-cell office:value-type=\"string\">\
+                 <text:p>{text}</text:p></table:table-cell></table:table-row>"
+        )
+    };
+    let billion = "table:number-rows-repeated=\"1000000000\"";
+    let ole = |name: &str| {
+        let name = name.bytes().flat_map(|letter| [letter, 0]);
+        b"\xd0\xcf\x11\xe0".iter().copied().chain(name).collect::<Vec<u8>>()
+    };
+    let encrypted = ("META-INF/manifest.xml", "<m><manifest:encryption-data/></m>");
+    let whole = xlsx(NAME);
+    let (xlsx_format, ods_format) = (Format::Xlsx, Format::Ods);
+    for (format, bytes, words) in [
+        (xlsx_format, ole("EncryptedPackage"), "has a password"),
+        (ods_format, zip(&[("content.xml", "x"), encrypted]), "has a password"),
+        (xlsx_format, ole("Workbook"), "an old Excel file (.xls)"),
+        (xlsx_format, b"name\nEins\n".to_vec(), "Let its name end in .csv"),
+        (xlsx_format, b"<html>".to_vec(), "HTML page"),
+        (xlsx_format, ods(""), "let its name end in .ods"),
+        (ods_format, whole.clone(), "let its name end in .xlsx"),
+        (xlsx_format, zip(&[("xl/workbook.bin", "")]), "save it as .xlsx"),
+        (xlsx_format, whole[..whole.len() / 2].to_vec(), "damaged"),
+        (xlsx_format, xlsx(&format!("{NAME}<row>")), "damaged"),
+        (xlsx_format, xlsx("<!DOCTYPE a [<!ENTITY b \"c\">]>"), "document type"),
+        (xlsx_format, xlsx(&"<a>".repeat(1_000)), "nested"),
+        (xlsx_format, xlsx(&"x".repeat(3 << 20)), "a value has more than 1 MiB"),
+        (ods_format, ods(&(ods_row("", "name") + &ods_row(billion, "Eins"))), "1048576 rows"),
+    ] {
+        let (outcome, errors) = Fixture::new().import(import(&CUSTOMER, format), &bytes);
+        let message = outcome.unwrap_err().to_string();
+        assert!(errors.is_empty() && message.contains(words), "{words}: {message}, {errors:?}");
+    }
+    // A billion empty cells are nothing.
+    let empty = "<table:table-row table:number-rows-repeated=\"1000000000\"><table:table-cell \
+                 table:number-columns-repeated=\"1000000000\"/></table:table-row>";
+    let rows = ods_row("", "name") + empty + &ods_row("table:number-rows-repeated=\"2\"", "Eins");
+    let (outcome, errors) = Fixture::new().import(import(&CUSTOMER, ods_format), &ods(&rows));
+    assert!(outcome.unwrap_err().to_string().contains("1048576 rows"), "{errors:?}");
+}
+
+#[test]
+fn the_cells_of_a_workbook_have_the_values_that_a_spreadsheet_shows() {
+    let fixture = Fixture::new();
+    let number = |text: &str| format!("<c><v>{text}</v></c>");
+    let text = |text: &str| format!("<c t=\"str\"><v>{text}</v></c>");
+    let row = |cells: &[String]| format!("<row>{}</row>", cells.concat());
+    let header = ["name", "asset_tag", "model", "notes", "purchase_cost"].map(text);
+    let texts = ["1E2", "1e21", "-0"].map(number);
+    let values = [&texts[..], &[text("a_x000D_\n&lt;_x"), number("0.1")]].concat();
+    let bytes = xlsx(&(row(&header) + &row(&values)));
+    let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Xlsx), &bytes);
+    assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));
+    let csv = fixture.export(1, &HARDWARE, CSV);
+    let columns = ["name", "asset_tag", "model", "notes", "purchase_cost_cents"];
+    let record = records(&csv).remove(0);
+    let expected = ["100", "1000000000000000000000", "0", "a\r\n<_x", "10"];
+    assert_eq!(columns.map(|column| record[column].as_str()), expected);
 }

@@ -69,6 +69,54 @@ fn what_spreadsheets_write_is_imported() {
 }
 
 #[test]
+fn workbooks_of_other_programs_are_imported() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");
+    for name in ["openpyxl.xlsx", "exceljs.xlsx", "sheetjs.xlsx", "sheetjs.ods"] {
+        let data_dir = DataDir::new(false);
+        data_dir.tenant("acme");
+        let file = fixtures.join(name);
+        data_dir.cli(&["import", "acme", "hardware", file.to_str().unwrap()]).done();
+        let export = ["export", "acme", "hardware", "--format", "jsonl"];
+        let text = data_dir.cli(&export).done().stdout;
+        let members =
+            ["name", "serial_number", "purchase_date", "purchase_cost_cents", "is_leased", "notes"];
+        let records: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .map(|record| json!([members.map(|member| record[member].clone()), record["custom"]]))
+            .collect();
+        let custom = |share: &str| json!({"share": share, "sum": "3"});
+        let expected = [
+            json!([["Laptop", "007", "2024-02-29", 129_950, true, "a\nb"], custom("0.19")]),
+            json!([["Screen ", "1E5", "1999-12-31", 10_000, false, "=1+1"], custom("1")]),
+            json!([["Server", "4711", null, 10, false, null], {}]),
+        ];
+        assert_eq!(records, expected, "{name}");
+    }
+}
+
+#[test]
+fn the_sheet_and_the_faults_of_a_workbook_are_named() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let file = "tests/fixtures/spreadsheets/openpyxl.xlsx";
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    for (sheet, faults) in [
+        ("Faults", &["cell A2: name: invalid_row: ", "cell B2: purchase_date: invalid_date: "][..]),
+        ("Faults", &["cell C2: notes: invalid_row: The cell has the error #N/A."]),
+        ("Title", &["row 1: -: invalid_row: ", "row 3 has more cells"]),
+        ("Hidden", &["row 1: not: unknown_column: "]),
+        ("Device", &["Unknown sheet \"Device\". Did you mean \"Devices\"?"]),
+    ] {
+        let arguments = ["import", "acme", "hardware", file.to_str().unwrap(), "--sheet", sheet];
+        let output = data_dir.cli(&arguments).ends_with(1);
+        for fault in faults {
+            assert!(output.stderr.contains(fault), "{}", output.stderr);
+        }
+    }
+}
+
+#[test]
 #[ignore = "takes 4 s; .ci/run runs it"]
 fn long_what_an_installed_libreoffice_writes_is_imported() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");

@@ -1,0 +1,186 @@
+//! The workbooks of LibreOffice (OpenDocument).
+
+use std::collections::HashSet;
+use std::mem;
+
+use quick_xml::events::BytesStart;
+
+use super::import::MAX_COLUMNS;
+use super::workbook::{
+    Archive, Piece, Rows, attribute, date_cell, error_cell, no_value, number, number_cell,
+    open_part, unreadable,
+};
+use super::{Cell, ImportError, MAX_ROW};
+
+pub(super) fn read(archive: &mut Archive, rows: &mut Rows<'_>) -> Result<(), ImportError> {
+    if let Some(mut xml) = open_part(archive, "META-INF/manifest.xml")? {
+        while let Some(piece) = xml.next()? {
+            if let Piece::Start(start) = piece
+                && start.local_name().as_ref() == "encryption-data"
+            {
+                let message = "the workbook has a password; open it, and save it without one";
+                return Err(unreadable(message));
+            }
+        }
+    }
+    let Some(mut xml) = open_part(archive, "content.xml")? else { return Ok(()) };
+    let mut reader = OdsReader::default();
+    while let Some(piece) = xml.next()? {
+        if !reader.read(&piece, rows)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct OdsReader {
+    /// The style of which the properties are read, and the styles of hidden sheets.
+    style: String,
+    hidden_styles: HashSet<String>,
+    is_wanted: bool,
+    row: u64,
+    row_repeats: usize,
+    column: usize,
+    cell: OpenCell,
+    /// The depth of comments, whose paragraphs do not belong to the cell.
+    comments: usize,
+}
+
+/// A cell of which a part is read.
+#[derive(Default)]
+struct OpenCell {
+    repeats: usize,
+    kind: String,
+    /// The value of an attribute. Texts have their paragraphs.
+    value: Option<String>,
+    text: String,
+    paragraphs: usize,
+    is_formula: bool,
+    is_error: bool,
+}
+
+impl OdsReader {
+    /// Reads a piece of the content. Returns whether to go on.
+    fn read(&mut self, piece: &Piece<'_>, rows: &mut Rows<'_>) -> Result<bool, ImportError> {
+        match piece {
+            Piece::Start(start) => self.start(start, rows)?,
+            Piece::Text(text) if self.cell.paragraphs > 0 && self.comments == 0 => {
+                self.cell.text += text;
+            }
+            Piece::End(end) => return self.end(end.local_name().as_ref(), rows),
+            _ => {}
+        }
+        if self.cell.text.len() > MAX_ROW {
+            return Err(unreadable("a cell has more than 1 MiB"));
+        }
+        Ok(true)
+    }
+
+    fn start(&mut self, start: &BytesStart<'_>, rows: &mut Rows<'_>) -> Result<(), ImportError> {
+        match start.local_name().as_ref() {
+            "style" => self.style = attribute(start, "name")?.unwrap_or_default(),
+            "table-properties" if attribute(start, "display")?.as_deref() == Some("false") => {
+                self.hidden_styles.insert(mem::take(&mut self.style));
+            }
+            "table" => {
+                let style = attribute(start, "style-name")?.unwrap_or_default();
+                let name = attribute(start, "name")?.unwrap_or_default();
+                self.is_wanted = rows.wants(name, self.hidden_styles.contains(&style));
+                self.row = 0;
+            }
+            "table-row" => {
+                self.row_repeats = number(start, "number-rows-repeated")?.unwrap_or(1);
+                self.column = 0;
+            }
+            "table-cell" | "covered-table-cell" => self.cell = OpenCell::new(start)?,
+            "annotation" => self.comments += 1,
+            "p" if self.comments == 0 => {
+                if self.cell.paragraphs > 0 {
+                    self.cell.text.push('\n');
+                }
+                self.cell.paragraphs += 1;
+            }
+            "s" if self.comments == 0 => {
+                let count = number(start, "c")?.unwrap_or(1).min(MAX_ROW);
+                self.cell.text += &" ".repeat(count);
+            }
+            "tab" if self.comments == 0 => self.cell.text.push('\t'),
+            "line-break" if self.comments == 0 => self.cell.text.push('\n'),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, name: &str, rows: &mut Rows<'_>) -> Result<bool, ImportError> {
+        match name {
+            "annotation" => self.comments = self.comments.saturating_sub(1),
+            "table-cell" | "covered-table-cell" => {
+                let cell = mem::take(&mut self.cell);
+                let repeats = cell.repeats;
+                let cell = cell.finish();
+                if self.is_wanted && !cell.text().is_empty() {
+                    // One more than a row may have, so that the row is reported.
+                    for index in 0..repeats.min(MAX_COLUMNS + 1) {
+                        rows.set(self.column.saturating_add(index), cell.clone());
+                    }
+                }
+                self.column = self.column.saturating_add(repeats);
+            }
+            "table-row" if self.is_wanted => return self.end_row(rows),
+            "table" => return Ok(!rows.has_any),
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Hands on the row as often as it is repeated.
+    fn end_row(&mut self, rows: &mut Rows<'_>) -> Result<bool, ImportError> {
+        let cells = rows.cells().to_vec();
+        if cells.is_empty() {
+            self.row = self.row.saturating_add(self.row_repeats as u64);
+            return Ok(true);
+        }
+        rows.check_number(self.row.saturating_add(self.row_repeats as u64))?;
+        for _ in 0..self.row_repeats {
+            self.row += 1;
+            rows.restore(&cells);
+            if !rows.end_row(self.row)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl OpenCell {
+    fn new(start: &BytesStart<'_>) -> Result<OpenCell, ImportError> {
+        let mut cell = OpenCell { repeats: 1, ..OpenCell::default() };
+        if let Some(repeats) = number(start, "number-columns-repeated")? {
+            cell.repeats = repeats;
+        }
+        // LibreOffice writes the type of a cell twice, and only the second one can be an error.
+        cell.is_error = start.attributes_raw().contains("value-type=\"error\"");
+        cell.kind = attribute(start, "value-type")?.unwrap_or_default();
+        for name in ["value", "date-value", "boolean-value", "string-value"] {
+            cell.value = cell.value.or(attribute(start, name)?);
+        }
+        cell.is_formula = attribute(start, "formula")?.is_some();
+        Ok(cell)
+    }
+
+    fn finish(self) -> Cell {
+        let value = self.value.as_deref().unwrap_or_default();
+        match self.kind.as_str() {
+            _ if self.is_error => error_cell(&self.text),
+            "string" if self.paragraphs > 0 => Cell::Text(self.text),
+            "string" => Cell::Text(value.to_owned()),
+            "float" | "percentage" | "currency" => number_cell(value),
+            "boolean" => Cell::Text(value.to_ascii_lowercase()),
+            "date" => date_cell(value),
+            "time" => date_cell(&format!("{}T1", self.text)),
+            _ if self.is_formula => no_value(),
+            _ => Cell::Text(self.text),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Workbooks: `.xlsx` and `.ods` are XML in a zip archive.
+//!
+//! A small file can claim to be huge, so each step has a limit: the decompressed size of a part, the
+//! size and the depth of XML, the shared texts in memory, and the size of all rows. Cells are
+//! handed on row by row.
+
+use std::borrow::Cow;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::mem;
+
+use memchr::memmem;
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::{BytesEnd, BytesStart, Event};
+use quick_xml::{Reader, XmlVersion};
+use zip::ZipArchive;
+use zip::read::ZipFile;
+
+use super::import::MAX_COLUMNS;
+use super::reader::recognize;
+use super::{Cell, Format, ImportError, MAX_ROW, Place, Row, TakeRows, ods, xlsx};
+use crate::words;
+
+/// What a workbook is read from.
+pub trait ReadSeek: Read + Seek {}
+
+impl<T: Read + Seek> ReadSeek for T {}
+
+pub(super) type Archive = ZipArchive<Box<dyn ReadSeek>>;
+
+/// The maximum size of a decompressed part, and of the text of all rows. 300,000 rows of 14 columns
+/// have about 500 MB.
+const MAX_PART: u64 = 1 << 30;
+/// The maximum number of nested XML elements.
+const MAX_DEPTH: usize = 100;
+/// The rows of a sheet in Excel and LibreOffice.
+const MAX_ROWS: u64 = 1 << 20;
+
+/// The error of a workbook that cannot be read.
+pub(super) fn unreadable(message: impl Into<String>) -> ImportError {
+    ImportError::Workbook(message.into())
+}
+
+fn damaged(error: impl std::fmt::Display) -> ImportError {
+    unreadable(format!("the workbook is damaged: {error}"))
+}
+
+/// Reads the rows of the sheet `name`, or of the first visible sheet that has any.
+pub(super) fn read(
+    format: Format,
+    mut input: Box<dyn ReadSeek>,
+    name: Option<&str>,
+    taker: &mut dyn TakeRows,
+) -> Result<(), ImportError> {
+    let mut start = [0; 512];
+    let length = input.read(&mut start)?;
+    input.rewind()?;
+    match start.get(..length).unwrap_or_default() {
+        [b'P', b'K', 3, ..] => {}
+        [0xd0, 0xcf, 0x11, 0xe0, ..] => return Err(unreadable(describe_ole(input)?)),
+        other => {
+            let kind = "it seems to be text. Let its name end in .csv or .jsonl";
+            let kind = recognize(other).unwrap_or(kind);
+            return Err(unreadable(format!("the file is no workbook: {kind}")));
+        }
+    }
+    let mut archive = ZipArchive::new(input).map_err(damaged)?;
+    let found = if part_index(&archive, "content.xml").is_some() {
+        Format::Ods
+    } else if part_index(&archive, xlsx::WORKBOOK).is_some() {
+        Format::Xlsx
+    } else {
+        return Err(unreadable("the file is no .xlsx and no .ods workbook; save it as .xlsx"));
+    };
+    if found != format {
+        let ending = if found == Format::Ods { ".ods" } else { ".xlsx" };
+        let message = format!("the file is an {ending} workbook; let its name end in {ending}");
+        return Err(unreadable(message));
+    }
+    let mut rows = Rows::new(taker, name);
+    match found {
+        Format::Ods => ods::read(&mut archive, &mut rows)?,
+        _ => xlsx::read(&mut archive, &mut rows)?,
+    }
+    if let Some(name) = name
+        && !rows.sheets.iter().any(|known| known == name)
+    {
+        let known = rows.sheets.iter().map(String::as_str);
+        return Err(unreadable(words::unknown("sheet", name, known).trim_end_matches('.')));
+    }
+    Ok(())
+}
+
+/// What a file in the format of old Office programs is.
+fn describe_ole(mut input: Box<dyn ReadSeek>) -> io::Result<&'static str> {
+    const SEARCHED: u64 = 64 << 20;
+    let name: Vec<u8> = "EncryptedPackage".bytes().flat_map(|letter| [letter, 0]).collect();
+    input.seek(SeekFrom::Start(0))?;
+    let mut bytes = Vec::new();
+    input.take(SEARCHED).read_to_end(&mut bytes)?;
+    Ok(match memmem::find(&bytes, &name) {
+        Some(_) => "the workbook has a password; open it, and save it without one",
+        None => "the file is an old Excel file (.xls); open it, and save it as .xlsx",
+    })
+}
+
+/// The index of a part. Some programs write the names of parts in another case.
+fn part_index(archive: &Archive, name: &str) -> Option<usize> {
+    let name = name.as_bytes();
+    archive
+        .file_names_raw()
+        .position(|found| found.strip_prefix(b"/").unwrap_or(found).eq_ignore_ascii_case(name))
+}
+
+/// Opens a part of the archive, if there is one with this name.
+pub(super) fn open_part<'a>(
+    archive: &'a mut Archive,
+    name: &str,
+) -> Result<Option<Xml<'a>>, ImportError> {
+    let Some(index) = part_index(archive, name) else { return Ok(None) };
+    let file = archive.by_index(index).map_err(damaged)?;
+    let source = Bounded { source: BufReader::with_capacity(1 << 16, file), total: 0, event: 0 };
+    let mut reader = Reader::from_reader(source);
+    reader.config_mut().expand_empty_elements = true;
+    Ok(Some(Xml { reader, buffer: Vec::new(), depth: 0 }))
+}
+
+/// A part that is read up to limits.
+struct Bounded<R> {
+    source: R,
+    /// The bytes so far, and those since the last event.
+    total: u64,
+    event: usize,
+}
+
+impl<R: BufRead> Read for Bounded<R> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let count = self.fill_buf()?.read(target)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Bounded<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.total > MAX_PART {
+            return Err(io::Error::other("a part has more than 1 GiB"));
+        }
+        if self.event > MAX_ROW {
+            return Err(io::Error::other("a value has more than 1 MiB"));
+        }
+        self.source.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.total += count as u64;
+        self.event += count;
+        self.source.consume(count);
+    }
+}
+
+type Part<'a> = ZipFile<'a, Box<dyn ReadSeek>>;
+
+/// The XML of a part.
+pub(super) struct Xml<'a> {
+    reader: Reader<Bounded<BufReader<Part<'a>>>>,
+    buffer: Vec<u8>,
+    depth: usize,
+}
+
+/// A piece of XML. An element without content has a start and an end.
+pub(super) enum Piece<'a> {
+    Start(BytesStart<'a>),
+    End(BytesEnd<'a>),
+    Text(Cow<'a, str>),
+    Other,
+}
+
+impl Xml<'_> {
+    /// The next piece. `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Piece<'_>>, ImportError> {
+        self.buffer.clear();
+        self.reader.get_mut().event = 0;
+        Ok(Some(match self.reader.read_event_into(&mut self.buffer).map_err(damaged)? {
+            Event::Start(start) => {
+                self.depth += 1;
+                if self.depth > MAX_DEPTH {
+                    return Err(damaged("its XML is nested too deeply"));
+                }
+                Piece::Start(start)
+            }
+            Event::End(end) => {
+                self.depth -= 1;
+                Piece::End(end)
+            }
+            Event::Text(text) => Piece::Text(text.xml10_content()),
+            Event::CData(text) => Piece::Text(text.xml10_content()),
+            Event::GeneralRef(reference) => Piece::Text(match reference.resolve_char_ref() {
+                Ok(Some(letter)) => letter.to_string().into(),
+                _ => resolve_predefined_entity(&reference)
+                    .ok_or_else(|| damaged("its XML has an unknown entity"))?
+                    .into(),
+            }),
+            // An entity of its own could expand without end.
+            Event::DocType(_) => return Err(damaged("its XML has a document type")),
+            Event::Eof if self.depth > 0 => return Err(damaged("a part ends early")),
+            Event::Eof => return Ok(None),
+            _ => Piece::Other,
+        }))
+    }
+}
+
+/// The value of an attribute, whatever its prefix.
+pub(super) fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, ImportError> {
+    for attribute in start.attributes().with_checks(false) {
+        let attribute = attribute.map_err(damaged)?;
+        if attribute.key.local_name().as_ref() == name {
+            let value = attribute.normalized_value(XmlVersion::Implicit1_0).map_err(damaged)?;
+            return Ok(Some(value.into_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// The number in an attribute.
+pub(super) fn number(start: &BytesStart<'_>, name: &str) -> Result<Option<usize>, ImportError> {
+    Ok(attribute(start, name)?.and_then(|text| text.parse().ok()))
+}
+
+/// Hands the rows of a sheet to a taker.
+pub(super) struct Rows<'a> {
+    taker: &'a mut dyn TakeRows,
+    /// The name of the sheet that is asked for.
+    wanted: Option<&'a str>,
+    /// The names of all sheets so far.
+    pub sheets: Vec<String>,
+    /// Whether the sheet had a row.
+    pub has_any: bool,
+    cells: Vec<Cell>,
+    is_too_wide: bool,
+    /// The size of all rows so far.
+    size: u64,
+}
+
+impl<'a> Rows<'a> {
+    fn new(taker: &'a mut dyn TakeRows, wanted: Option<&'a str>) -> Rows<'a> {
+        let (sheets, cells) = (Vec::new(), Vec::new());
+        Rows { taker, wanted, sheets, has_any: false, cells, is_too_wide: false, size: 0 }
+    }
+
+    /// Whether to read the sheet `name`.
+    pub(super) fn wants(&mut self, name: String, is_hidden: bool) -> bool {
+        let is_wanted = self.wanted.map_or(!is_hidden, |wanted| wanted == name);
+        self.sheets.push(name);
+        is_wanted
+    }
+
+    /// Sets a cell of the row, counted from 0.
+    pub(super) fn set(&mut self, index: usize, cell: Cell) {
+        if cell.text().is_empty() {
+            return;
+        }
+        if index >= MAX_COLUMNS {
+            self.is_too_wide = true;
+            return;
+        }
+        while self.cells.len() <= index {
+            self.cells.push(Cell::Text(String::new()));
+        }
+        if let Some(place) = self.cells.get_mut(index) {
+            *place = cell;
+        }
+    }
+
+    /// Hands on the row `number`, counted from 1, unless it is empty. Returns whether to go on.
+    pub(super) fn end_row(&mut self, number: u64) -> Result<bool, ImportError> {
+        let cells = mem::take(&mut self.cells);
+        let is_too_wide = mem::take(&mut self.is_too_wide);
+        if cells.is_empty() && !is_too_wide {
+            return Ok(true);
+        }
+        self.has_any = true;
+        let size: usize = cells.iter().map(|cell| cell.text().len() + 8).sum();
+        self.size += size as u64;
+        if self.size > MAX_PART {
+            return Err(unreadable("the sheet has more than 1 GiB of text; split it"));
+        }
+        self.check_number(number)?;
+        let row = if is_too_wide {
+            Err(format!("The row has more than {MAX_COLUMNS} columns."))
+        } else if size > MAX_ROW {
+            Err("The row has more than 1 MiB.".to_owned())
+        } else {
+            Ok(Row::Cells(cells))
+        };
+        self.taker.take_row(Place { line: 0, row: number }, row)
+    }
+
+    /// Checks the number of a row that is not empty.
+    pub(super) fn check_number(&self, number: u64) -> Result<(), ImportError> {
+        if number > MAX_ROWS {
+            return Err(unreadable(format!("the sheet has more than {MAX_ROWS} rows; split it")));
+        }
+        Ok(())
+    }
+
+    /// The row that [`Rows::end_row`] would hand on.
+    pub(super) fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    pub(super) fn restore(&mut self, cells: &[Cell]) {
+        self.cells = cells.to_vec();
+    }
+}
+
+/// The cell of a number in the syntax of XML, such as `1.5E-3`.
+pub(super) fn number_cell(text: &str) -> Cell {
+    match text.trim().parse::<f64>() {
+        // Without a sign of zero.
+        Ok(number) if number.is_finite() => Cell::Number((number + 0.0).to_string()),
+        _ => Cell::Fault("invalid_row", format!("The cell has the invalid number {text:?}.")),
+    }
+}
+
+/// The cell of a date, or of a date and a time, in the syntax of ISO 8601.
+pub(super) fn date_cell(text: &str) -> Cell {
+    let (date, time) = text.split_once('T').unwrap_or((text, ""));
+    if time.trim_end_matches('Z').chars().all(|letter| matches!(letter, '0' | ':' | '.')) {
+        return Cell::Text(date.to_owned());
+    }
+    Cell::Fault("invalid_date", format!("The cell is {text}. A date has no time."))
+}
+
+/// The cell of a formula that no program has computed.
+pub(super) fn no_value() -> Cell {
+    let message = "The cell has a formula without a stored value. Open the file in a spreadsheet \
+                   program, and save it.";
+    Cell::Fault("invalid_row", message.to_owned())
+}
+
+pub(super) fn error_cell(error: &str) -> Cell {
+    Cell::Fault("invalid_row", format!("The cell has the error {error}. Correct it."))
+}

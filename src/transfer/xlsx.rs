@@ -1,0 +1,323 @@
+//! The workbooks of Excel (ECMA-376).
+
+use std::collections::HashMap;
+use std::mem;
+
+use jiff::Span;
+use jiff::civil::date;
+
+use super::workbook::{
+    Archive, Piece, Rows, attribute, date_cell, error_cell, no_value, number, number_cell,
+    open_part, unreadable,
+};
+use super::{Cell, ImportError, MAX_ROW};
+
+pub(super) const WORKBOOK: &str = "xl/workbook.xml";
+
+/// The maximum memory of the shared texts.
+const MAX_SHARED: usize = 128 << 20;
+/// The maximum number of formats of cells. Excel has at most 65,490.
+const MAX_FORMATS: usize = 100_000;
+
+/// What the cells of a sheet refer to.
+#[derive(Default)]
+struct Context {
+    /// All shared texts, concatenated, and the end of each.
+    texts: String,
+    ends: Vec<u32>,
+    /// For each format of cells, whether it shows a date or a time.
+    are_dates: Vec<bool>,
+    /// Dates count from 1904, as on an old Mac.
+    is_1904: bool,
+}
+
+/// A sheet: its name, the id of its part, and whether it is hidden.
+type Sheet = (String, String, bool);
+
+pub(super) fn read(archive: &mut Archive, rows: &mut Rows<'_>) -> Result<(), ImportError> {
+    let mut context = Context::default();
+    let sheets = context.read_workbook(archive)?;
+    let parts = read_parts(archive)?;
+    context.read_formats(archive)?;
+    context.read_texts(archive)?;
+    for (name, id, is_hidden) in sheets {
+        let Some(part) = parts.get(&id) else { continue };
+        if rows.wants(name, is_hidden) {
+            context.read_sheet(archive, part, rows)?;
+            if rows.has_any {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The part of each worksheet by its id.
+fn read_parts(archive: &mut Archive) -> Result<HashMap<String, String>, ImportError> {
+    let mut parts = HashMap::new();
+    let Some(mut xml) = open_part(archive, "xl/_rels/workbook.xml.rels")? else { return Ok(parts) };
+    while let Some(piece) = xml.next()? {
+        let Piece::Start(start) = piece else { continue };
+        let kind = attribute(&start, "Type")?.unwrap_or_default();
+        if let (Some(id), Some(target), true) =
+            (attribute(&start, "Id")?, attribute(&start, "Target")?, kind.ends_with("/worksheet"))
+        {
+            let inside = format!("xl/{target}");
+            parts.insert(id, target.strip_prefix('/').map_or(inside, str::to_owned));
+        }
+    }
+    Ok(parts)
+}
+
+impl Context {
+    /// Reads the names of the sheets in their order.
+    fn read_workbook(&mut self, archive: &mut Archive) -> Result<Vec<Sheet>, ImportError> {
+        let mut sheets = Vec::new();
+        let Some(mut xml) = open_part(archive, WORKBOOK)? else { return Ok(sheets) };
+        while let Some(piece) = xml.next()? {
+            let Piece::Start(start) = piece else { continue };
+            match start.local_name().as_ref() {
+                "workbookPr" => {
+                    let date1904 = attribute(&start, "date1904")?;
+                    self.is_1904 = matches!(date1904.as_deref(), Some("1" | "true" | "on"));
+                }
+                "sheet" => {
+                    let state = attribute(&start, "state")?.unwrap_or_default();
+                    let name = attribute(&start, "name")?.unwrap_or_default();
+                    let id = attribute(&start, "id")?.unwrap_or_default();
+                    sheets.push((name, id, state.to_ascii_lowercase().ends_with("hidden")));
+                }
+                _ => {}
+            }
+        }
+        Ok(sheets)
+    }
+
+    fn read_formats(&mut self, archive: &mut Archive) -> Result<(), ImportError> {
+        let Some(mut xml) = open_part(archive, "xl/styles.xml")? else { return Ok(()) };
+        let mut own_dates = HashMap::new();
+        let mut is_in_cells = false;
+        while let Some(piece) = xml.next()? {
+            match piece {
+                Piece::Start(start) => match start.local_name().as_ref() {
+                    "numFmt" if own_dates.len() < MAX_FORMATS => {
+                        let code = attribute(&start, "formatCode")?.unwrap_or_default();
+                        own_dates.insert(number(&start, "numFmtId")?, is_date_format(&code));
+                    }
+                    "cellXfs" => is_in_cells = true,
+                    "xf" if is_in_cells && self.are_dates.len() < MAX_FORMATS => {
+                        let id = number(&start, "numFmtId")?;
+                        let is_date = matches!(id, Some(14..=22 | 27..=36 | 45..=47 | 50..=58));
+                        self.are_dates.push(own_dates.get(&id).copied().unwrap_or(is_date));
+                    }
+                    _ => {}
+                },
+                Piece::End(end) if end.local_name().as_ref() == "cellXfs" => break,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn read_texts(&mut self, archive: &mut Archive) -> Result<(), ImportError> {
+        let Some(mut xml) = open_part(archive, "xl/sharedStrings.xml")? else { return Ok(()) };
+        let mut text = TextReader::default();
+        while let Some(piece) = xml.next()? {
+            text.read(&piece)?;
+            if let Piece::End(end) = &piece
+                && end.local_name().as_ref() == "si"
+            {
+                self.texts += &text.take();
+                self.ends.push(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
+                if self.texts.len() + 4 * self.ends.len() > MAX_SHARED {
+                    return Err(unreadable(
+                        "the workbook has more than 128 MiB of texts; split it",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn shared_text(&self, index: &str) -> Option<&str> {
+        let index: usize = index.trim().parse().ok()?;
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied();
+        let start = usize::try_from(start.unwrap_or(0)).ok()?;
+        self.texts.get(start..usize::try_from(*self.ends.get(index)?).ok()?)
+    }
+
+    fn read_sheet(
+        &self,
+        archive: &mut Archive,
+        part: &str,
+        rows: &mut Rows<'_>,
+    ) -> Result<(), ImportError> {
+        let Some(mut xml) = open_part(archive, part)? else { return Ok(()) };
+        let (mut row, mut column, mut cell) = (0, 0, OpenCell::default());
+        while let Some(piece) = xml.next()? {
+            cell.text.read(&piece)?;
+            match piece {
+                Piece::Start(start) => match start.local_name().as_ref() {
+                    "row" => {
+                        row = number(&start, "r")?.unwrap_or(row + 1);
+                        column = 0;
+                    }
+                    "c" => {
+                        let place = attribute(&start, "r")?;
+                        column = place.and_then(|place| column_index(&place)).unwrap_or(column);
+                        cell.kind = attribute(&start, "t")?.unwrap_or_default();
+                        cell.format = number(&start, "s")?.unwrap_or(0);
+                    }
+                    "f" => cell.is_formula = true,
+                    _ => {}
+                },
+                Piece::End(end) => match end.local_name().as_ref() {
+                    "c" => {
+                        rows.set(column, self.cell(mem::take(&mut cell)));
+                        column += 1;
+                    }
+                    "row" if !rows.end_row(row as u64)? => return Ok(()),
+                    "sheetData" => return Ok(()),
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn cell(&self, cell: OpenCell) -> Cell {
+        let text = cell.text.text;
+        match cell.kind.as_str() {
+            "s" => Cell::Text(self.shared_text(&text).unwrap_or_default().to_owned()),
+            "inlineStr" => Cell::Text(text),
+            "str" => Cell::Text(unescape(&text)),
+            "e" => error_cell(&text),
+            _ if text.trim().is_empty() && cell.is_formula => no_value(),
+            _ if text.trim().is_empty() => Cell::Text(String::new()),
+            "b" => Cell::Text((text.trim() == "1").to_string()),
+            "d" => date_cell(text.trim()),
+            _ if self.are_dates.get(cell.format) == Some(&true) => self.date(&text),
+            _ => number_cell(&text),
+        }
+    }
+
+    /// The date of a number of days.
+    fn date(&self, text: &str) -> Cell {
+        let Ok(days) = text.trim().parse::<f64>() else { return number_cell(text) };
+        let mut seconds = (days * 86_400.0).round();
+        if self.is_1904 {
+            seconds += 1_462.0 * 86_400.0;
+        } else if days < 60.0 {
+            // Excel has a 29 February 1900.
+            seconds += 86_400.0;
+        }
+        let span = Span::new().try_seconds(seconds as i64);
+        let start = date(1899, 12, 30).at(0, 0, 0, 0);
+        match span.and_then(|span| start.checked_add(span)) {
+            Ok(moment) if days >= 1.0 => date_cell(&moment.to_string()),
+            _ => Cell::Fault("invalid_date", format!("The cell is a time or no date: {text}.")),
+        }
+    }
+}
+
+/// A cell of which a part is read.
+#[derive(Default)]
+struct OpenCell {
+    kind: String,
+    format: usize,
+    is_formula: bool,
+    text: TextReader,
+}
+
+/// Collects the texts of `t` and `v`, without phonetic hints.
+#[derive(Default)]
+struct TextReader {
+    text: String,
+    is_inside: bool,
+    is_hint: bool,
+}
+
+impl TextReader {
+    fn read(&mut self, piece: &Piece<'_>) -> Result<(), ImportError> {
+        match piece {
+            Piece::Start(start) => match start.local_name().as_ref() {
+                "t" | "v" => self.is_inside = !self.is_hint,
+                "rPh" => self.is_hint = true,
+                _ => {}
+            },
+            Piece::End(end) => match end.local_name().as_ref() {
+                "t" | "v" => self.is_inside = false,
+                "rPh" => self.is_hint = false,
+                _ => {}
+            },
+            Piece::Text(text) if self.is_inside => {
+                self.text += text;
+                if self.text.len() > MAX_ROW {
+                    return Err(unreadable("a cell has more than 1 MiB"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> String {
+        unescape(&mem::take(&mut self.text))
+    }
+}
+
+/// Replaces escapes such as `_x000D_`, by which a workbook writes characters that XML cannot have.
+fn unescape(text: &str) -> String {
+    let mut parts = text.split("_x");
+    let mut whole = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..4).filter(|_| part.get(4..5) == Some("_"));
+        let code = code.and_then(|code| u32::from_str_radix(code, 16).ok());
+        match code.and_then(char::from_u32) {
+            Some(letter) => {
+                whole.push(letter);
+                whole += part.get(5..).unwrap_or_default();
+            }
+            None => {
+                whole += "_x";
+                whole += part;
+            }
+        }
+    }
+    whole
+}
+
+/// The column of a cell such as `AB12`, counted from 0.
+fn column_index(place: &str) -> Option<usize> {
+    let mut column = 0_usize;
+    for letter in place.bytes().take_while(u8::is_ascii_alphabetic) {
+        let digit = usize::from(letter.to_ascii_uppercase() - b'A' + 1);
+        column = column.checked_mul(26)?.checked_add(digit)?;
+    }
+    column.checked_sub(1)
+}
+
+/// Whether a format of numbers, such as `yyyy-mm-dd;@`, shows a date or a time.
+fn is_date_format(code: &str) -> bool {
+    let mut letters = code.chars();
+    let mut has_date = false;
+    while let Some(letter) = letters.next() {
+        match letter {
+            // One literal character, or a space as wide as it.
+            '\\' | '_' | '*' => drop(letters.next()),
+            '"' => drop(letters.find(|letter| *letter == '"')),
+            // A colour, a language, or a duration such as `[h]`.
+            '[' => {
+                let inside: String = letters.by_ref().take_while(|letter| *letter != ']').collect();
+                has_date |= matches!(
+                    inside.to_ascii_lowercase().as_str(),
+                    "h" | "hh" | "m" | "mm" | "s" | "ss"
+                );
+            }
+            'd' | 'D' | 'm' | 'M' | 'y' | 'Y' | 'h' | 'H' | 's' | 'S' => has_date = true,
+            _ => {}
+        }
+    }
+    has_date
+}
