@@ -30,8 +30,10 @@ use clap::builder::{BoolishValueParser, PossibleValuesParser, Resettable, TypedV
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use rustix::process::geteuid;
 use signal_hook::consts::SIGXFSZ;
 
+use crate::files::user_name;
 use crate::model::{self, Resource};
 use crate::reference::OPENAPI_TEXT;
 use crate::store::registry::{Registry, TenantRow};
@@ -122,6 +124,9 @@ pub fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
             let mut reason = reason(&error);
+            if reason.to_lowercase().ends_with("permission denied") {
+                reason = format!("{reason} to the user {}", user_name(geteuid().as_raw()));
+            }
             if let Some(advice) = user::advice(&error) {
                 reason = format!("{reason}; {advice}");
             }
@@ -251,7 +256,7 @@ impl GlobalOptions {
             && let Err(error) = registry.symlink_metadata()
             && error.kind() == io::ErrorKind::PermissionDenied
         {
-            return anyhow!("this user may not read {directory}: {error}");
+            return anyhow!("cannot read {directory}: {error}");
         }
         if !matches!(&error, OpenError::Missing(path) if *path == registry) {
             return error.into();

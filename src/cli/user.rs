@@ -32,7 +32,7 @@ pub(super) fn become_owner(
 ) -> anyhow::Result<()> {
     let is_for_service = !is_named && Path::new(SERVICE_DIR).is_dir();
     if !geteuid().is_root() {
-        if is_for_service && !creates && !options.data_dir.exists() {
+        if is_for_service && !creates && !options.data_dir.join(REGISTRY_FILE).exists() {
             bail!("there is no data directory here; for the service's, {}", with_sudo());
         }
         return Ok(());

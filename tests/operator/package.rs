@@ -49,7 +49,8 @@ TENANTDESK_LISTEN=127.0.0.1:9
 TENANTDESK_JSON="true"
 ' >/etc/tenantdesk.env
         install -m 755 "$BUILT" /var/lib/desk
-        cd /
+        mkdir -p /var/lib/here/data
+        cd /var/lib/here
         /var/lib/desk tenant create acme
         /var/lib/desk health 2>&1 || true
         find /var/lib/tenantdesk ! -user 65534 # nothing
