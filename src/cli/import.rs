@@ -97,6 +97,9 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
     let context = ChangeContext { at, actor: Actor::Command { name: "import", run } };
     let outcome = import.run(source, &mut file, context, &mut report);
+    if !dry_run {
+        file.checkpoint();
+    }
     bar.finish_and_clear();
     report.summarize();
     if let Some(faults) = report.faults.filter(|faults| !faults.is_empty()) {

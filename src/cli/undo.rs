@@ -1,30 +1,36 @@
 //! `undo`: takes changes of the change log back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Seek as _, SeekFrom, Write as _};
 
-use clap::Args;
+use anyhow::Context as _;
+use clap::{ArgGroup, Args};
 use jiff::Span;
+use serde_json::json;
+use tempfile::{SpooledTempFile, spooled_tempfile_in};
 use uuid::Uuid;
 
+use super::export::IN_MEMORY;
 use super::key::key_id;
-use super::output::{print, print_document, print_stderr};
+use super::output::{print, print_stderr};
 use super::{GlobalOptions, open_tenant};
 use crate::api::filter::parse_timestamp;
 use crate::clock::Clock;
 use crate::config::duration;
-use crate::model::{ALL, Bound, KeyId};
-use crate::store::{Actor, ChangeContext, Selection, TenantFile, Undo, UndoError, Undone};
+use crate::model::{ALL, Bound, KeyId, RecordId, Resource};
+use crate::store::{Actor, ChangeContext, Leave, Selection, TenantFile, Undo, UndoError, Undone};
 use crate::words::grouped;
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("begin").args(["since", "request"]).required(true).multiple(true))]
 pub(super) struct Arguments {
     /// The tenant's name
     tenant: String,
     /// Only changes since then: a date, a timestamp, or a time before now such as `2h`; in UTC
-    #[arg(long, value_name = "TIME", value_parser = since, required_unless_present = "request")]
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| time(text, Bound::From))]
     since: Option<String>,
     /// Only changes until then; a date stands for its last second
-    #[arg(long, value_name = "TIME", value_parser = until)]
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| time(text, Bound::To))]
     until: Option<String>,
     /// Only changes by the key with this number
     #[arg(long, value_name = "ID", value_parser = key_id)]
@@ -56,18 +62,37 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
     let context = ChangeContext { at, actor: Actor::Command { name: "undo", run } };
-    let mut undone = take_back(&mut file, &selection, &context, *dry_run)?;
-    let has_changed = [&undone.deleted, &undone.changed, &undone.created] != [&BTreeMap::new(); 3];
+    let mut spool = BufWriter::new(spooled_tempfile_in(IN_MEMORY, registry.data_dir()));
+    let mut named: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let leave = &mut |resource: &Resource, id: RecordId, reason: &str| {
+        if options.json {
+            let left = json!({"resource": resource.plural, "id": id.0, "reason": reason});
+            return write!(spool, ",{left}");
+        }
+        // "was changed", "would refer", "must stay".
+        let kind = reason.split(' ').next().unwrap_or_default();
+        let lines = named.entry(kind.to_owned()).or_default();
+        if lines.len() < MAX_NAMED {
+            lines.push(format!("  {} {} {reason}\n", resource.name, id.0));
+        }
+        Ok(())
+    };
+    let outcome = take_back(&mut file, &selection, &context, *dry_run, leave);
+    file.checkpoint();
+    let mut undone = outcome?;
+    let Undone { deleted, changed, created, .. } = &undone;
+    let has_changed = [deleted, changed, created].iter().any(|counts| !counts.is_empty());
     undone.run = (has_changed && !dry_run).then_some(run);
     if options.json {
-        return print_document(&serde_json::to_string(&undone)?);
+        return print_json(&undone, spool).context("cannot write to standard output");
     }
+    let lines = describe(&undone, *dry_run) + &named.into_values().flatten().collect::<String>();
     let end = match undone.run {
         Some(run) => way_back(&tenant.name, run),
         None if *dry_run => "nothing was stored".to_owned(),
         None => "nothing was changed".to_owned(),
     };
-    print(&format!("{}{end}", describe(&undone, *dry_run)))
+    print(&(lines + &end))
 }
 
 /// Takes the selected changes back in one transaction.
@@ -76,70 +101,49 @@ fn take_back(
     selection: &Selection,
     context: &ChangeContext,
     dry_run: bool,
+    leave: &mut Leave<'_>,
 ) -> Result<Undone, UndoError> {
     let transaction = file.begin(None, || print_stderr(WAITING))?;
     let writing = transaction.writing();
-    let undone = Undo { writing: &writing, selection, context }.run()?;
-    if !(undone.changed.is_empty() && undone.created.is_empty())
-        && let Some(shortage) = transaction.find_shortage()?
-    {
+    let undone = Undo { writing: &writing, selection, context, leave }.run()?;
+    let only_deletes = undone.changed.is_empty() && undone.created.is_empty();
+    if !only_deletes && let Some(shortage) = transaction.find_shortage()? {
         return Err(UndoError::NoSpace(shortage));
     }
     if !dry_run {
         writing.flush()?;
         drop(writing);
         transaction.commit(context.at)?;
-        file.checkpoint();
     }
     Ok(undone)
 }
 
-/// A line for each resource, and for the first records that stay for each reason.
-fn describe(undone: &Undone, dry_run: bool) -> String {
-    let Undone { deleted, changed, created, left, .. } = undone;
+/// A line for each resource.
+fn describe(Undone { deleted, changed, created, left, .. }: &Undone, dry_run: bool) -> String {
+    let (would_be, left_or) = if dry_run { ("would be ", "would stay") } else { ("", "left") };
     let mut text = String::new();
-    for resource in ALL {
-        let mut parts = Vec::new();
-        for (verb, counts) in
-            [("deleted", deleted), ("changed", changed), ("created again", created)]
-        {
-            if let Some(count) = counts.get(resource.plural) {
-                let would = if dry_run && parts.is_empty() { "would be " } else { "" };
-                parts.push(format!("{} {would}{verb}", grouped(count.unsigned_abs())));
-            }
-        }
-        let mut parts = vec![parts.join(", ")];
-        let stay = left.iter().filter(|left| left.resource == resource.plural).count();
-        let verb = match (dry_run, stay) {
-            (true, _) => "would stay",
-            (false, 1) => "stays",
-            (false, _) => "stay",
-        };
-        parts.extend((stay > 0).then(|| format!("{} {verb}", grouped(stay as u64))));
-        parts.retain(|part| !part.is_empty());
-        if !parts.is_empty() {
-            text += &format!("{}: {}\n", resource.plural, parts.join("; "));
-        }
-    }
-    let mut named = HashMap::new();
-    for one in left {
-        // "was changed", "would refer", "must stay".
-        let kind = one.reason.split(' ').next();
-        let count: &mut usize = named.entry(kind).or_default();
-        *count += 1;
-        if *count <= MAX_NAMED {
-            text += &format!("  {} {} {}\n", one.name, one.id.0, one.reason);
+    for Resource { plural, .. } in ALL {
+        let counts = [deleted, changed, created, left].map(|counts| counts.get(*plural));
+        if counts.iter().any(Option::is_some) {
+            let [deleted, changed, created, left] =
+                counts.map(|count| grouped(count.copied().unwrap_or_default()));
+            text += &format!(
+                "{plural}: {deleted} {would_be}deleted, {changed} changed, {created} created again; \
+                 {left} {left_or}\n"
+            );
         }
     }
     text
 }
 
-fn since(text: &str) -> Result<String, &'static str> {
-    time(text, Bound::From)
-}
-
-fn until(text: &str) -> Result<String, &'static str> {
-    time(text, Bound::To)
+/// Prints the document. Each of the records that stay stands behind a comma in `left`.
+fn print_json(undone: &Undone, mut left: BufWriter<SpooledTempFile>) -> io::Result<()> {
+    let counts = serde_json::to_string(undone)?;
+    let mut stdout = io::stdout().lock();
+    write!(stdout, r#"{},"left":["#, counts.strip_suffix('}').unwrap_or_default())?;
+    left.seek(SeekFrom::Start(1))?;
+    io::copy(left.get_mut(), &mut stdout)?;
+    writeln!(stdout, "]}}")
 }
 
 fn time(text: &str, bound: Bound) -> Result<String, &'static str> {

@@ -120,7 +120,6 @@ impl Import<'_> {
         writing.flush()?;
         drop(writing);
         transaction.commit(now)?;
-        file.checkpoint();
         Ok(imported)
     }
 

@@ -83,9 +83,9 @@ impl<'a> RowValidator<'a> {
         let target = self.find_target(cells)?;
         let rules = match (&target, self.mode) {
             (_, Mode::Add | Mode::KeepIds) => Rules::New,
-            (Some(Target::New(_)), Mode::UpdateBy(key)) => Rules::StoredOrNew(key),
             // A row without a target may belong to a record that has the absent fields.
             (Some(Target::Stored(_)) | None, Mode::UpdateBy(_)) => Rules::Stored,
+            (Some(_), Mode::UpdateBy(key)) => Rules::StoredOrNew(key),
         };
         let mut values = Vec::with_capacity(resource.fields.len());
         for field in resource.fields {

@@ -100,7 +100,9 @@ fn on_a_small_disk() {
     assert!(warning.contains("MiB free"), "{warning}");
     let health = server.cli(&["health", &server.address().to_string()]).done();
     assert!(health.stdout.contains(&warning), "{health:?}");
-    api.delete(&format!("{RECORDS}?id={customer}")).is(204);
+    let deleted = api.delete(&format!("{RECORDS}?id={customer}")).is(204);
+    let request = deleted.header("X-Request-Id").unwrap();
+    server.cli(&["undo", "acme", "--request", request]).fails_saying("too little free space");
     server.anonymous().sign_in("acme", &acme.password).is(303);
     acme.key_command("revoke", &key);
     server.with_key(&key.key).get(RECORDS).fails_with(401, "revoked_api_key");

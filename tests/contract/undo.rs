@@ -9,7 +9,7 @@ use crate::imports;
 use crate::model::body;
 use crate::support::contract::RESOURCES;
 use crate::support::random::{Random, seed};
-use crate::support::server::{Output, Tenant};
+use crate::support::server::{Key, Output, Tenant};
 use crate::support::{ALL, Api, Reply, Setup, TestServer, database, until};
 
 /// Resource, as its place in [`RESOURCES`], and id.
@@ -39,28 +39,170 @@ fn undo_json(server: &TestServer, options: &[&str]) -> Value {
     undo(server, &[options, &["--json"]].concat()).done().json()
 }
 
+fn request(reply: &Reply) -> String {
+    reply.header("X-Request-Id").unwrap().to_owned()
+}
+
 /// Dates all entries to yesterday, so that `--since 2h` begins after them.
 fn end_yesterday(tenant: &Tenant) {
     let sql = "UPDATE changes SET at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now', '-1 day')";
     database(&tenant.file()).execute(sql, []).unwrap();
 }
 
-/// A random change with one of the clients, which may fail. Returns whose it was.
-fn change(rng: &mut Random, apis: &[Api; 2]) -> usize {
-    let (who, kind) = (rng.below(2), RESOURCES[rng.below(RESOURCES.len())]);
-    let id = i64::try_from(rng.below(12)).unwrap() + 1;
-    let is_whole = rng.below(2) == 0;
-    let mut fields = body(rng, kind, is_whole);
-    if rng.below(3) == 0 {
-        let room = *rng.pick(&["1", "2", ""]);
-        fields.insert("custom".to_owned(), json!({"room": room}));
+/// A change by a client or a command.
+struct Step {
+    key: Option<i64>,
+    /// How an undo names the client or the command.
+    by: String,
+    request: String,
+    /// All records after it.
+    state: State,
+    /// The number of its last entry.
+    last: i64,
+}
+
+/// A tenant with two clients, whose records change at random.
+struct Shop {
+    server: TestServer,
+    tenant: Tenant,
+    clients: [(Key, Api); 2],
+    start: String,
+    rng: Random,
+    history: Vec<Step>,
+    /// The number of steps with a time of their own.
+    dated: usize,
+}
+
+impl Shop {
+    fn new(seed: u64) -> Shop {
+        let server = TestServer::without_rate_limit();
+        let tenant = server.tenant("acme");
+        let clients = [tenant.key(ALL), tenant.key(ALL)];
+        let clients = clients.map(|key| (key.clone(), server.with_key(&key.key)));
+        let sql = "SELECT datetime('now')";
+        let start = database(&tenant.file()).query_row(sql, [], |row| row.get(0)).unwrap();
+        Shop {
+            server,
+            tenant,
+            clients,
+            start,
+            rng: Random::new(seed),
+            history: Vec::new(),
+            dated: 0,
+        }
     }
-    match rng.below(5) {
-        0..=1 => drop(apis[who].post(kind.path, fields.into())),
-        2..=3 => drop(apis[who].put(&kind.at(id), fields.into())),
-        _ => drop(apis[who].delete(&kind.at(id))),
+
+    fn state(&self) -> State {
+        state(&self.clients[0].1)
     }
-    who
+
+    /// All records before this step.
+    fn before(&self, step: usize) -> State {
+        step.checked_sub(1).map_or_else(State::new, |last| self.history[last].state.clone())
+    }
+
+    /// Adds a step, unless nothing was changed.
+    fn add(&mut self, key: Option<i64>, by: String, request: String) {
+        let state = self.state();
+        if state != self.before(self.history.len()) {
+            let file = database(&self.tenant.file());
+            let sql = "SELECT last_seq FROM changes_state";
+            let last = file.query_row(sql, [], |row| row.get(0)).unwrap();
+            self.history.push(Step { key, by, request, state, last });
+        }
+    }
+
+    /// Method, path and body of a change, which may fail.
+    fn operation(&mut self) -> Value {
+        let rng = &mut self.rng;
+        let kind = *rng.pick(&RESOURCES);
+        let path = kind.at(i64::try_from(rng.below(12)).unwrap() + 1);
+        let method = *rng.pick(&["POST", "POST", "PUT", "PUT", "DELETE"]);
+        if method == "DELETE" {
+            return json!({"method": method, "path": path});
+        }
+        let is_whole = rng.one_in(2);
+        let mut fields = body(rng, kind, is_whole || method == "POST");
+        if rng.one_in(3) {
+            fields.insert("custom".to_owned(), json!({"room": *rng.pick(&["1", "2", ""])}));
+        }
+        let path = if method == "POST" { kind.path } else { &path };
+        json!({"method": method, "path": path, "body": fields})
+    }
+
+    fn step(&mut self) {
+        let (who, choice) = (self.rng.below(2), self.rng.below(16));
+        let operations: Vec<Value> = (0..=choice / 10).map(|_| self.operation()).collect();
+        let (key, api) = &self.clients[who];
+        let reply = match choice {
+            0..=9 => {
+                let path = operations[0]["path"].as_str().unwrap();
+                let body = operations[0]["body"].clone();
+                match operations[0]["method"].as_str() {
+                    Some("POST") => api.post(path, body),
+                    Some("PUT") => api.put(path, body),
+                    _ => api.delete(path),
+                }
+            }
+            10..=13 => api.post("/batch.php", json!({"operations": operations})),
+            14 => return self.import(),
+            _ => {
+                let requests: Vec<String> =
+                    self.history.iter().map(|step| step.request.clone()).collect();
+                if !requests.is_empty() {
+                    let request = self.rng.pick(&requests).clone();
+                    self.undo(&["--request", &request]);
+                }
+                return;
+            }
+        };
+        let (id, request) = (key.id, request(&reply));
+        self.add(Some(id), format!("key {id} \"a test's\""), request);
+    }
+
+    /// Changes some customers by their names, and creates others.
+    fn import(&mut self) {
+        let names = ["Alpha", "Imported", "ärger im Büro"];
+        let rows = names.map(|name| format!("{name},{},\n", self.rng.below(3)));
+        std::fs::write(
+            self.server.home().join("c.csv"),
+            "name,custom.room,notes\n".to_owned() + &rows.concat(),
+        )
+        .unwrap();
+        let output =
+            self.server.cli(&["import", "acme", "customers", "c.csv", "--update-by", "name"]);
+        if let Some((_, run)) = output.stderr.trim_end().split_once("--request ") {
+            self.add(None, "the command import".to_owned(), run.to_owned());
+        }
+    }
+
+    fn undo(&mut self, options: &[&str]) -> Value {
+        let report = undo_json(&self.server, options);
+        if let Some(run) = report["run"].as_str() {
+            self.add(None, "the command undo".to_owned(), run.to_owned());
+        }
+        report
+    }
+
+    /// The time of a step: yesterday, each a second after the step before.
+    fn time(&self, step: usize) -> String {
+        let sql = "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', julianday(?) - 1 + ? / 86400.0)";
+        let step = u32::try_from(step).unwrap();
+        let file = database(&self.tenant.file());
+        file.query_row(sql, (&self.start, step), |row| row.get(0)).unwrap()
+    }
+
+    /// Dates each step to its time.
+    fn date_steps(&mut self) {
+        let file = database(&self.tenant.file());
+        let mut first = 0;
+        for (number, Step { last, .. }) in self.history.iter().enumerate() {
+            let sql = "UPDATE changes SET at = ? WHERE seq BETWEEN ? AND ?";
+            file.execute(sql, (self.time(number), first, last)).unwrap();
+            first = last + 1;
+        }
+        self.dated = self.history.len();
+    }
 }
 
 /// The records to which a record refers.
@@ -73,49 +215,88 @@ fn references((resource, _): Name, record: &Value) -> Vec<Name> {
     names
 }
 
-/// The state after an undo of all changes by `who`, and the records that are left. `history` has
-/// the state before and after each change.
-fn expected(before: &State, history: &[(usize, State)], who: usize) -> (State, BTreeSet<Name>) {
-    let present = history.last().map_or(before, |(_, state)| state);
+/// The options of an undo. An entry is named by the number of its step.
+struct Selection {
+    since: Option<usize>,
+    until: Option<usize>,
+    key: Option<i64>,
+    request: Option<usize>,
+}
+
+impl Selection {
+    fn random(shop: &mut Shop) -> Selection {
+        let rng = &mut shop.rng;
+        let since = rng.below(shop.dated);
+        let until = since + rng.below(shop.dated - since);
+        let key = shop.clients[rng.below(2)].0.id;
+        let request = rng.one_in(4);
+        Selection {
+            since: Some(since).filter(|_| !request),
+            until: Some(until).filter(|_| !request && rng.one_in(2)),
+            key: Some(key).filter(|_| !request && rng.one_in(2)),
+            request: request.then(|| rng.below(shop.history.len())),
+        }
+    }
+
+    fn selects(&self, number: usize, step: &Step) -> bool {
+        self.since.is_none_or(|since| number >= since)
+            && self.until.is_none_or(|until| number <= until)
+            && self.key.is_none_or(|key| step.key == Some(key))
+            && self.request.is_none_or(|request| number == request)
+    }
+
+    fn options(&self, shop: &Shop) -> Vec<String> {
+        let since = self.since.map(|step| ["--since".to_owned(), shop.time(step)]);
+        let until = self.until.map(|step| ["--until".to_owned(), shop.time(step)]);
+        let key = self.key.map(|key| ["--key".to_owned(), key.to_string()]);
+        let request =
+            self.request.map(|step| ["--request".to_owned(), shop.history[step].request.clone()]);
+        [since, until, key, request].into_iter().flatten().flatten().collect()
+    }
+}
+
+/// The state after an undo of the selected steps, and how the reason begins of each record that is
+/// left.
+fn expected(history: &[Step], selection: &Selection) -> (State, BTreeMap<Name, String>) {
     let mut former: BTreeMap<Name, Option<Value>> = BTreeMap::new();
-    let mut left = BTreeSet::new();
-    let mut earlier = before;
-    for (by, later) in history {
-        for name in earlier.keys().chain(later.keys()) {
-            if earlier.get(name) == later.get(name) {
+    let mut left = BTreeMap::new();
+    let mut present = &State::new();
+    for (number, step) in history.iter().enumerate() {
+        for name in present.keys().chain(step.state.keys()) {
+            if present.get(name) == step.state.get(name) {
                 continue;
             }
-            if *by == who {
-                former.entry(*name).or_insert_with(|| earlier.get(name).cloned());
+            if selection.selects(number, step) {
+                former.entry(*name).or_insert_with(|| present.get(name).cloned());
             } else if former.contains_key(name) {
-                left.insert(*name);
+                left.insert(*name, format!("was changed later by {}", step.by));
             }
         }
-        earlier = later;
+        present = &step.state;
     }
     former.retain(|name, value| present.get(name) != value.as_ref());
-    left.retain(|name| former.contains_key(name));
+    left.retain(|name, _| former.contains_key(name));
     // A record that would refer to nothing stays, even if no created record were deleted.
     loop {
         let state = merged(present, &former, &left, false);
-        let lost = |name: &Name| {
-            !left.contains(name)
-                && state.get(name).is_some_and(|record| {
-                    references(*name, record).iter().any(|target| !state.contains_key(target))
-                })
+        let missing = |name: &Name| {
+            let record = state.get(name).filter(|_| !left.contains_key(name))?;
+            references(*name, record).into_iter().find(|target| !state.contains_key(target))
         };
-        let Some(name) = former.keys().copied().find(lost) else { break };
-        left.insert(name);
+        let lost = former.keys().find_map(|name| Some((*name, missing(name)?)));
+        let Some((name, (resource, id))) = lost else { break };
+        let target = RESOURCES[resource].singular;
+        left.insert(name, format!("would refer to {target} {id}, which does not exist"));
     }
     // A created record to which others refer stays.
     loop {
         let state = merged(present, &former, &left, true);
         let targets = state.iter().flat_map(|(name, record)| references(*name, record));
-        let missing: BTreeSet<Name> = targets.filter(|name| !state.contains_key(name)).collect();
+        let missing: Vec<Name> = targets.filter(|name| !state.contains_key(name)).collect();
         if missing.is_empty() {
             return (state, left);
         }
-        left.extend(missing);
+        left.extend(missing.into_iter().map(|name| (name, "must stay, because".to_owned())));
     }
 }
 
@@ -123,11 +304,11 @@ fn expected(before: &State, history: &[(usize, State)], who: usize) -> (State, B
 fn merged(
     present: &State,
     former: &BTreeMap<Name, Option<Value>>,
-    left: &BTreeSet<Name>,
+    left: &BTreeMap<Name, String>,
     deletes: bool,
 ) -> State {
     let mut state = present.clone();
-    for (name, value) in former.iter().filter(|(name, _)| !left.contains(name)) {
+    for (name, value) in former.iter().filter(|(name, _)| !left.contains_key(name)) {
         match value {
             Some(record) => drop(state.insert(*name, record.clone())),
             None if deletes => drop(state.remove(name)),
@@ -149,46 +330,62 @@ fn merged(
 /// `MODEL_SEED` repeats a run.
 #[test]
 fn an_undo_agrees_with_a_model_of_it() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
-    let keys = [tenant.key(ALL), tenant.key(ALL)];
-    let apis = [server.with_key(&keys[0].key), server.with_key(&keys[1].key)];
-    let mut rng = Random::new(seed("MODEL_SEED"));
-    for _ in 0..80 {
-        change(&mut rng, &apis);
+    let mut shop = Shop::new(seed("MODEL_SEED"));
+    for _ in 0..100 {
+        shop.step();
     }
-    let before = state(&apis[0]);
-    end_yesterday(&tenant);
-    let mut history = Vec::new();
-    for _ in 0..80 {
-        let who = change(&mut rng, &apis);
-        history.push((who, state(&apis[0])));
+    shop.date_steps();
+    for _ in 0..5 {
+        let since = Some(shop.rng.below(shop.dated));
+        let all_since = Selection { since, until: None, key: None, request: None };
+        let selection = Selection::random(&mut shop);
+        for selection in [selection, all_since] {
+            undo_and_compare(&mut shop, &selection);
+        }
     }
-    let present = state(&apis[0]);
-    let (wanted, left) = expected(&before, &history, 1);
-    let key = keys[1].id.to_string();
-    let report = undo_json(&server, &["--since", "2h", "--key", &key]);
-    assert_eq!(state(&apis[0]), wanted);
-    let named: BTreeSet<Name> = report["left"].as_array().unwrap().iter().map(name).collect();
-    assert_eq!(named, left, "{report}");
-    let run = report["run"].as_str().unwrap();
-    undo(&server, &["--request", run]).done();
-    assert_eq!(state(&apis[0]), present, "an undo of an undo");
-    let mut tried = undo_json(&server, &["--since", "2h", "--dry-run"]);
-    assert_eq!((state(&apis[0]), &tried["run"]), (present.clone(), &Value::Null));
-    let done = undo_json(&server, &["--since", "2h"]);
-    assert_eq!(state(&apis[0]), before, "a restore to a moment");
-    tried["run"] = done["run"].clone();
-    assert_eq!(tried, done);
-    assert_eq!(done["left"], json!([]));
-    undo(&server, &["--request", done["run"].as_str().unwrap()]).done();
-    assert_eq!(state(&apis[0]), present, "an undo of an undo");
-    server.cli(&["check"]).done();
+    shop.server.cli(&["check"]).done();
 }
 
-fn name(left: &Value) -> Name {
+fn undo_and_compare(shop: &mut Shop, selection: &Selection) {
+    let options = selection.options(shop);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let (wanted, left) = expected(&shop.history, selection);
+    let present = shop.state();
+    let tried = undo(&shop.server, &[&options[..], &["--json", "--dry-run"]].concat());
+    if tried.stderr.contains("no entry") {
+        return;
+    }
+    let mut tried = tried.done().json();
+    assert_eq!((shop.state(), &tried["run"]), (present.clone(), &Value::Null));
+    let done = shop.undo(&options);
+    assert_eq!(difference(&shop.state(), &wanted), [], "{options:?}: {done}");
+    if let Selection { since: Some(since), until: None, key: None, .. } = selection {
+        assert_eq!(difference(&wanted, &shop.before(*since)), [], "a restore to a moment");
+    }
+    let reasons: BTreeMap<Name, &str> = done["left"].as_array().unwrap().iter().map(name).collect();
+    assert!(reasons.keys().eq(left.keys()), "{options:?}: {done}, wanted {left:?}");
+    for (name, reason) in reasons {
+        assert!(reason.starts_with(&left[&name]), "{options:?}: {done}, wanted {left:?}");
+    }
+    tried["run"] = done["run"].clone();
+    assert_eq!(tried, done);
+    if let Some(run) = done["run"].as_str() {
+        assert_eq!(shop.undo(&["--request", run])["left"], json!([]));
+    }
+    assert_eq!(difference(&shop.state(), &present), [], "an undo of an undo");
+}
+
+/// The records that differ.
+fn difference(found: &State, wanted: &State) -> Vec<(Name, Option<Value>, Option<Value>)> {
+    let names: BTreeSet<Name> = found.keys().chain(wanted.keys()).copied().collect();
+    let values = names.into_iter().map(|name| (name, found.get(&name), wanted.get(&name)));
+    let differ = values.filter(|(_, found, wanted)| found != wanted);
+    differ.map(|(name, found, wanted)| (name, found.cloned(), wanted.cloned())).collect()
+}
+
+fn name(left: &Value) -> (Name, &str) {
     let resource = RESOURCES.iter().position(|kind| left["resource"] == kind.plural);
-    (resource.unwrap(), left["id"].as_i64().unwrap())
+    ((resource.unwrap(), left["id"].as_i64().unwrap()), left["reason"].as_str().unwrap())
 }
 
 #[test]
@@ -200,8 +397,8 @@ fn what_one_batch_deleted_comes_back_with_ids_and_times() {
     let before = state(&api);
     let delete = |path: &str| json!({"method": "DELETE", "path": path});
     let paths = ["/hardware.php?id=1", "/employees.php?id=1", "/customers.php?id=1"];
-    let batch = api.post("/batch.php", json!({"operations": paths.map(delete)})).is(200);
-    let request = batch.header("X-Request-Id").unwrap().to_owned();
+    let batch = json!({"operations": paths.map(delete)});
+    let request = request(&api.post("/batch.php", batch).is(200));
     assert_eq!(api.customer("Zwei"), 2);
     let report = undo_json(&server, &["--request", &request]);
     assert_eq!(report["created"], json!({"customers": 1, "employees": 1, "hardware": 1}));
@@ -237,26 +434,48 @@ fn each_record_that_stays_has_its_reason() {
     api.customer("Superfluous");
     let options = ["--since", "2h", "--key", "1"];
     let tried = undo(&server, &[&options[..], &["--dry-run"]].concat()).done().stdout;
-    let expected = "customers: 1 would be deleted; 2 would stay\nemployees: 1 would stay\n  \
-        employee 1 would refer to customer 2, which does not exist\n  \
-        customer 4 must stay, because 1 employee refers to it\n";
-    let changed = "customer 1 was changed later by key 2 \"a test's\"\n";
-    assert!(tried.contains(changed) && tried.ends_with("nothing was stored\n"), "{tried}");
-    let others = tried.replace(&format!("  {changed}"), "").replace("nothing was stored\n", "");
-    assert_eq!(others, expected);
+    let expected = "customers: 1 would be deleted, 0 changed, 0 created again; 2 would stay\n\
+        employees: 0 would be deleted, 0 changed, 0 created again; 1 would stay\n  \
+        customer 4 must stay, because 1 employee refers to it\n  \
+        customer 1 was changed later by key 2 \"a test's\"\n  \
+        employee 1 would refer to customer 2, which does not exist\n\
+        nothing was stored\n";
+    assert_eq!(tried, expected);
     assert_eq!(api.ids("/customers.php"), [1, 3, 4, 5]);
     let done = undo(&server, &options).done().stdout;
-    assert!(done.starts_with("customers: 1 deleted; 2 stay\nemployees: 1 stays\n"), "{done}");
+    assert!(
+        done.starts_with("customers: 1 deleted, 0 changed, 0 created again; 2 left\n"),
+        "{done}"
+    );
     assert_eq!(api.ids("/customers.php"), [1, 3, 4]);
     let way_back = done.trim_end().rsplit("tenantdesk undo acme ").next().unwrap();
     undo(&server, &way_back.split(' ').collect::<Vec<_>>()).done();
     assert_eq!(api.ids("/customers.php"), [1, 3, 4, 5]);
 }
 
+/// A record from before a stricter rule, of a suspended tenant.
+#[test]
+fn values_that_rules_refuse_come_back() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.customer("Eins");
+    let sql = "UPDATE customers SET email = 'none', notes = printf('%.9000c', 'x')";
+    database(&tenant.file()).execute(sql, []).unwrap();
+    let export = || {
+        let text = server.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout;
+        text.split("\"created_at\"").next().unwrap().to_owned()
+    };
+    let before = export();
+    let deleted = request(&api.delete("/customers.php?id=1").is(204));
+    tenant.ask("suspend", &[]);
+    undo(&server, &["--request", &deleted]).done();
+    assert_eq!(export(), before);
+}
+
 #[test]
 fn a_device_follows_its_employee_back() {
     let (server, api) = TestServer::with_api();
-    let request = |reply: Reply| reply.is(200).header("X-Request-Id").unwrap().to_owned();
     let owners = || -> Vec<Value> {
         api.all("/hardware.php").iter().map(|device| device["customer_id"].clone()).collect()
     };
@@ -265,12 +484,12 @@ fn a_device_follows_its_employee_back() {
     api.employee(1);
     api.create("/hardware.php", json!({"name": "Laptop", "employee_id": 1}));
     api.create("/hardware.php", json!({"name": "Phone"}));
-    let moved = request(api.put("/employees.php?id=1", json!({"customer_id": 2})));
+    let moved = request(&api.put("/employees.php?id=1", json!({"customer_id": 2})));
     api.put("/hardware.php?id=2", json!({"employee_id": 1})).is(200);
     let report = undo_json(&server, &["--request", &moved]);
     assert_eq!(report["changed"], json!({"employees": 1, "hardware": 2}));
     assert_eq!(owners(), [1, 1], "also a device that the employee got later");
-    let given = request(api.put("/hardware.php?id=1", json!({"employee_id": null})));
+    let given = request(&api.put("/hardware.php?id=1", json!({"employee_id": null})));
     api.put("/employees.php?id=1", json!({"customer_id": 2})).is(200);
     undo(&server, &["--request", &given]).done();
     assert_eq!(owners(), [2, 2], "the customer that the employee has now");
@@ -279,7 +498,7 @@ fn a_device_follows_its_employee_back() {
 #[test]
 fn an_import_says_how_to_take_it_back() {
     let (server, api) = TestServer::with_api();
-    api.create("/customers.php", json!({"name": "Eins", "custom": {"room": "1", "os": "Debian"}}));
+    api.create("/customers.php", json!({"name": "Eins", "custom": {"room": "\"1\" \\ / \t\u{7f}\u{2028}😀", "os": "Debian"}}));
     let before = state(&api);
     let import = |text: &str, options: &[&str]| {
         std::fs::write(server.home().join("c.csv"), text).unwrap();
@@ -306,8 +525,7 @@ fn a_full_tenant_takes_only_deletions_back() {
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     api.customer("Deleted");
-    let deleted =
-        api.delete("/customers.php?id=1").is(204).header("X-Request-Id").unwrap().to_owned();
+    let deleted = request(&api.delete("/customers.php?id=1").is(204));
     end_yesterday(&tenant);
     let long = json!({"name": "Long", "notes": "x".repeat(5_000)});
     until("the tenant is at its size", || {
@@ -326,8 +544,7 @@ fn an_undo_needs_all_entries_since_its_beginning() {
     let server = Setup::plain().option("--keep-changes").option("1d").start();
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
-    let request = |reply: Reply| reply.header("X-Request-Id").unwrap().to_owned();
-    let old = request(api.post("/customers.php", json!({"name": "Old"})));
+    let old = request(&api.post("/customers.php", json!({"name": "Old"})));
     let sql = "UPDATE changes SET at = '2026-01-02T03:04:05Z'";
     database(&tenant.file()).execute(sql, []).unwrap();
     undo(&server, &["--request", &old]).fails_saying("complete only from");
@@ -341,16 +558,20 @@ fn an_undo_needs_all_entries_since_its_beginning() {
     });
     undo(&server, &["--since", "2026-01-02T03:04:05Z"])
         .fails_saying("from 2026-01-02T03:04:06Z on");
-    undo(&server, &["--since", "2h", "--until", "1h"]).fails_saying("no entry");
-    undo(&server, &["--request", &old]).fails_saying("no entry");
+    let day = ["--since", "2026-01-03", "--until", "2026-01-03"];
+    for none in [&day[..], &["--since", "2h", "--until", "1h"], &["--since", "2h", "--key", "9"]] {
+        undo(&server, none).fails_saying("no entry");
+    }
+    undo(&server, &["--request", &old]).fails_saying("from 2026-01-02T03:04:06Z on");
     assert_eq!(api.total("/customers.php"), 10);
-    undo(&server, &["--since", "2026-01-02T03:04:06Z"]).done();
+    undo(&server, &["--since", "2026-01-02T05:04:05.1+02:00"]).done();
     assert_eq!(api.ids("/customers.php"), [1], "older entries do not matter");
     for wrong in
         [&["--key", "1"][..], &["--since", "yesterday"], &["--since", "1y"], &["--request", "1"]]
     {
-        undo(&server, wrong).ends_with(2);
+        assert!(undo(&server, wrong).ends_with(2).stderr.contains("--"));
     }
+    server.cli(&["undo", "amce", "--since", "2h"]).fails_saying("did you mean acme?");
 }
 
 #[test]

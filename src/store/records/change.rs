@@ -9,6 +9,7 @@
 use super::change_log::ChangeContext;
 use super::read::{Reading, Record};
 use super::write::Writing;
+use crate::clock::Timestamp;
 use crate::model::{Field, FieldError, RecordId, Resource, Value, Version};
 use crate::store::error::DatabaseError;
 
@@ -138,6 +139,8 @@ pub struct Draft {
 pub enum Target {
     /// A new record, with the next id or with this id.
     New(Option<RecordId>),
+    /// A deleted record, which gets its id and its `created_at` again.
+    Deleted(RecordId, Option<Timestamp>),
     Stored(Record),
 }
 
@@ -195,8 +198,8 @@ impl Draft {
         changes: &[(&'static Field, Value)],
     ) -> Result<Draft, Rejection> {
         let mut values: Vec<Value> = match &target {
-            Target::New(_) => resource.fields.iter().map(Field::default_value).collect(),
             Target::Stored(record) => record.values.clone(),
+            _ => resource.fields.iter().map(Field::default_value).collect(),
         };
         for (field, change) in changes {
             let Some(value) = resource.value_mut(&mut values, field.name) else { continue };
@@ -277,6 +280,9 @@ impl Writing<'_> {
         let Draft { resource, target, values } = draft;
         match target {
             Target::New(id) => self.insert(resource, id, None, values, context),
+            Target::Deleted(id, created_at) => {
+                self.insert(resource, Some(id), created_at, values, context)
+            }
             Target::Stored(record) => self.update(resource, record, values, context),
         }
     }

@@ -29,7 +29,7 @@ pub use list::Page;
 pub use read::{Reading, Record};
 pub use search::fold;
 pub(crate) use search::{fill_search_tables, merge_step, renew_search_tables};
-pub use undo::{Selection, Undo, UndoError, Undone};
+pub use undo::{Leave, Selection, Undo, UndoError, Undone};
 pub use write::Writing;
 
 #[cfg(test)]

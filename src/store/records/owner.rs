@@ -30,8 +30,8 @@ impl Reading<'_> {
         // The check of the reference fails then.
         let Some(customer) = customer else { return Ok(()) };
         let stored = match &draft.target {
-            Target::New(_) => None,
             Target::Stored(record) => HARDWARE.value(&record.values, CUSTOMER),
+            _ => None,
         };
         let sent = HARDWARE.value(&draft.values, CUSTOMER);
         let customer = Value::Integer(customer);

@@ -57,7 +57,7 @@ fn some_terms(word: &str, most: usize) -> Vec<String> {
     terms.iter().step_by(step).map(quoted).collect()
 }
 
-/// The most bytes of texts that an import leaves pending: about `hashsize` in schema.sql.
+/// The most bytes of changes that an import leaves pending: about `hashsize` in schema.sql.
 const MAX_PENDING: usize = 16 << 20;
 
 #[derive(Clone, Debug)]
@@ -77,6 +77,8 @@ impl Writing<'_> {
         new: Option<String>,
     ) {
         let bytes = old.as_ref().map_or(0, String::len) + new.as_ref().map_or(0, String::len);
+        // Short texts take less than their changes.
+        let bytes = bytes + size_of::<SearchChange>();
         self.pending_bytes.set(self.pending_bytes.get() + bytes);
         self.search.borrow_mut().push(SearchChange { table: resource.plural, id, old, new });
     }

@@ -1,29 +1,31 @@
 //! Takes changes of the change log back (contract section 10, `undo`).
 //!
 //! A record goes back to its state before its first selected entry. An entry has the former values
-//! of the fields that it changed. So the value of a field at that time stands in the first entry,
-//! from there on, that has a former value of the field. Example: the city was A. A selected entry
-//! changes it to B, and a further one to C. The first of them has the former value A. If no entry
-//! has one, the field still has its value of that time.
+//! of the fields that it changed. So the entries from the newest back to that one, each taken back
+//! in turn, lead to that state. Example: the city was A, a selected entry changed it to B, and a
+//! later one to C. The later entry gives B back, and the first one A.
 //!
 //! A resource refers only to resources before it in [`ALL`], so two passes bring back as many
 //! records as possible. The first pass changes records and creates deleted ones again, customers
 //! first. The second pass deletes created records, hardware first. If others refer to a created
 //! record by then, it stays.
+//!
+//! A million records would not fit into memory. A temporary table lists the records that are
+//! concerned, and the caller gets each record that stays when it is found.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::io;
 
-use rusqlite::types::{FromSql as _, Value as Stored};
-use rusqlite::{OptionalExtension as _, Row, params};
+use rusqlite::params;
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::change::{ChangeError, Draft, Rejection, Target, who_refer};
 use super::change_log::ChangeContext;
-use super::read::{damaged_text, read_value};
+use super::read::read_value;
 use super::{Record, Writing};
 use crate::clock::Timestamp;
-use crate::model::{ALL, CREATED_AT, KeyId, RecordId, Resource, Value};
+use crate::model::{ALL, CREATED_AT, KeyId, RecordId, Resource};
 use crate::store::error::{DatabaseError, StoreError, explain};
 
 /// Selects the entries that meet all of these conditions.
@@ -40,27 +42,19 @@ pub struct Selection {
 const IS_SELECTED: &str = "(at >= coalesce(?1, '') AND at <= coalesce(?2, ':')
     AND (?3 IS NULL OR by_key IS ?3) AND (?4 IS NULL OR request_id IS ?4))";
 
-/// What an undo has done: numbers of records by their resource, and the records that stay.
-#[derive(Debug, Default, PartialEq, Serialize)]
+/// Numbers of records by the plural of their resource.
+type Counts = BTreeMap<String, u64>;
+
+/// What an undo has done.
+#[derive(Debug, Default, Serialize)]
 pub struct Undone {
     /// The run, if it has changed a record.
     pub run: Option<Uuid>,
-    pub deleted: BTreeMap<String, i64>,
-    pub changed: BTreeMap<String, i64>,
-    pub created: BTreeMap<String, i64>,
-    pub left: Vec<Left>,
-}
-
-/// A record that stays as it is.
-#[derive(Debug, PartialEq, Serialize)]
-pub struct Left {
-    pub resource: &'static str,
-    /// The singular name of the resource.
+    pub deleted: Counts,
+    pub changed: Counts,
+    pub created: Counts,
     #[serde(skip)]
-    pub name: &'static str,
-    pub id: RecordId,
-    /// The predicate of a sentence about the record.
-    pub reason: String,
+    pub left: Counts,
 }
 
 /// Why an undo failed. Nothing was changed.
@@ -69,88 +63,58 @@ pub enum UndoError {
     #[error("no entry of the change log is selected")]
     NothingSelected,
     #[error(
-        "the change log is complete only from {0} on, because old entries are removed; nothing was \
-         changed"
+        "selected entries may be missing, because old entries are removed; the change log is \
+         complete only from {0} on; nothing was changed"
     )]
     Incomplete(Timestamp),
     #[error("{0}; nothing was changed")]
     NoSpace(StoreError),
+    #[error("the records that stay cannot be listed: {0}; nothing was changed")]
+    Output(#[from] io::Error),
     #[error("the tenant's file cannot be used: {}; nothing was changed", explain(.0))]
     Database(#[from] DatabaseError),
 }
 
+/// Takes a record that stays as it is, and the predicate of a sentence that says why.
+pub type Leave<'a> = dyn FnMut(&Resource, RecordId, &str) -> io::Result<()> + 'a;
+
 /// An undo inside its transaction.
-#[derive(Debug)]
 pub struct Undo<'a> {
     pub writing: &'a Writing<'a>,
     pub selection: &'a Selection,
     pub context: &'a ChangeContext,
-}
-
-/// A record with a selected entry.
-struct Touched {
-    resource: &'static Resource,
-    id: RecordId,
-    /// The number of its first selected entry.
-    first: i64,
-    /// Whether this entry has created the record.
-    is_created: bool,
+    pub leave: &'a mut Leave<'a>,
 }
 
 impl Undo<'_> {
     /// Takes the selected changes back.
-    pub fn run(&self) -> Result<Undone, UndoError> {
-        self.find_touched()?;
+    pub fn run(mut self) -> Result<Undone, UndoError> {
+        self.find_records()?;
         self.check_complete()?;
-        let connection = self.writing.connection();
         let sql = "SELECT last_seq FROM changes_state";
-        let last: i64 = connection.query_row(sql, [], |row| row.get(0))?;
+        let last = self.writing.connection().query_row(sql, [], |row| row.get(0))?;
         let mut undone = Undone::default();
-        let backwards = ALL.into_iter().rev().map(|resource| (resource, true));
-        for (resource, is_created) in
-            ALL.into_iter().map(|resource| (resource, false)).chain(backwards)
-        {
-            let sql = "SELECT record_id, first FROM temp.touched
-                       WHERE resource = ? AND is_created = ?";
-            let mut statement = connection.prepare(sql)?;
-            let mut rows = statement.query(params![resource.plural, is_created])?;
-            while let Some(row) = rows.next()? {
-                let (id, first) = (RecordId(row.get(0)?), row.get(1)?);
-                let touched = Touched { resource, id, first, is_created };
-                if let Some(reason) = self.take_back(&touched, last)? {
-                    let Resource { name, plural, .. } = resource;
-                    undone.left.push(Left { resource: plural, name, id, reason });
-                }
-                self.writing.flush_if_large()?;
-            }
+        for resource in ALL {
+            self.take_back_each(resource, false, &mut undone)?;
         }
-        // A record counts by its last change: a device may move with its employee and then be
-        // deleted.
-        let sql = "SELECT action, resource, count(*)
-                   FROM (SELECT action, resource, max(seq) FROM changes WHERE seq > ?
-                         GROUP BY +resource, +record_id)
-                   GROUP BY action, resource";
-        let mut statement = connection.prepare(sql)?;
-        let mut rows = statement.query([last])?;
-        while let Some(row) = rows.next()? {
-            let action: String = row.get(0)?;
-            let counts = match action.as_str() {
-                "deleted" => &mut undone.deleted,
-                "updated" => &mut undone.changed,
-                _ => &mut undone.created,
-            };
-            counts.insert(row.get(1)?, row.get(2)?);
+        for resource in ALL.into_iter().rev() {
+            self.take_back_each(resource, true, &mut undone)?;
         }
+        self.count(last, &mut undone)?;
         Ok(undone)
     }
 
-    /// Fills a temporary table, because a million records would not fit into memory. The plus signs
-    /// let SQLite read the change log in its order, and not record by record.
-    fn find_touched(&self) -> Result<(), DatabaseError> {
+    /// Lists the records with a selected entry, the number of this entry, and the number of the
+    /// last entry that is not selected. SQLite reads the entries of each record along an index, and
+    /// sorts nothing.
+    fn find_records(&self) -> Result<(), DatabaseError> {
         let sql = format!(
-            "CREATE TEMP TABLE touched AS
-             SELECT resource, record_id, min(seq) AS first, action = 'created' AS is_created
-             FROM changes WHERE {IS_SELECTED} GROUP BY +resource, +record_id"
+            "CREATE TEMP TABLE concerned AS
+             SELECT resource, record_id AS id, min(seq) FILTER (WHERE {IS_SELECTED}) AS first,
+               max(seq) FILTER (WHERE NOT {IS_SELECTED}) AS other
+             FROM changes
+             WHERE seq >= (SELECT seq FROM changes WHERE {IS_SELECTED} ORDER BY seq LIMIT 1)
+             GROUP BY resource, record_id HAVING first IS NOT NULL"
         );
         let Selection { since, until, key, request } = self.selection;
         let request = request.as_ref().map(Uuid::as_bytes);
@@ -161,135 +125,157 @@ impl Undo<'_> {
     /// Checks that no entry is missing: one since the beginning of the selection, or one of its
     /// request. All entries of a request have the same time.
     fn check_complete(&self) -> Result<(), UndoError> {
-        let sql = "SELECT (SELECT at FROM changes ORDER BY seq LIMIT 1),
-                     (SELECT max(at) FROM changes_removed),
-                     (SELECT at FROM changes WHERE seq = (SELECT min(first) FROM temp.touched))";
-        let times = |row: &Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?]);
-        let [oldest, removed, selected]: [Option<Timestamp>; 3] =
-            self.writing.connection().query_row(sql, [], times)?;
+        let since = self.selection.since.as_ref().filter(|_| self.selection.request.is_none());
         let shown_since = self.writing.changes_shown_since(self.context.at)?;
-        let shown_since = oldest.filter(|at| *at < shown_since).map(|_| shown_since);
-        let complete = removed.map(|at| Timestamp::from_unix(at.unix() + 1)).max(shown_since);
-        let begin = match (self.selection.request, &self.selection.since) {
-            (None, Some(since)) => since.clone(),
-            _ => selected.map(|at| at.to_string()).unwrap_or_default(),
-        };
-        match complete {
-            Some(complete) if !begin.is_empty() && begin < complete.to_string() => {
-                Err(UndoError::Incomplete(complete))
+        let sql = "SELECT selected IS NULL, iif(coalesce(?1, selected, '') <= gone, gone, NULL)
+                   FROM (SELECT
+                     (SELECT at FROM changes
+                      WHERE seq = (SELECT min(first) FROM temp.concerned)) AS selected,
+                     (SELECT max(at) FROM (SELECT at FROM changes_removed
+                                           UNION ALL SELECT at FROM changes WHERE at < ?2)) AS gone)";
+        let mut statement = self.writing.connection().prepare(sql)?;
+        let row = statement
+            .query_row(params![since, shown_since], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        match row {
+            (_, Some(gone)) => {
+                let gone: Timestamp = gone;
+                Err(UndoError::Incomplete(Timestamp::from_unix(gone.unix() + 1)))
             }
-            _ => selected.map(drop).ok_or(UndoError::NothingSelected),
+            (true, None) => Err(UndoError::NothingSelected),
+            (false, None) => Ok(()),
         }
     }
 
-    /// Takes a record back, or returns why it stays. A record that has its former state already is
-    /// not touched.
-    fn take_back(&self, touched: &Touched, last: i64) -> Result<Option<String>, DatabaseError> {
-        let present = self.writing.record(touched.resource, touched.id)?;
-        let (former, created_at) = self.former_state(touched, present.as_ref())?;
-        if present.as_ref().map(|record| &record.values) == former.as_ref() {
+    /// Takes back the records of a resource whose first selected entry has created them, or all
+    /// others.
+    fn take_back_each(
+        &mut self,
+        resource: &'static Resource,
+        is_created: bool,
+        undone: &mut Undone,
+    ) -> Result<(), UndoError> {
+        let sql = "SELECT id, first,
+                     (SELECT 'was changed later by ' || iif(by_key IS NULL,
+                        'the command ' || by_name, printf('key %d \"%s\"', by_key, by_name))
+                      FROM changes WHERE seq = other AND other > first)
+                   FROM temp.concerned WHERE resource = ?
+                     AND ((SELECT action FROM changes WHERE seq = first) = 'created') = ?";
+        let mut statement = self.writing.connection().prepare(sql)?;
+        let mut rows = statement.query(params![resource.plural, is_created])?;
+        while let Some(row) = rows.next()? {
+            let id = RecordId(row.get(0)?);
+            let first = if is_created { None } else { Some(row.get(1)?) };
+            let reason = match self.take_back(resource, id, first, row.get(2)?) {
+                Ok(reason) => reason,
+                Err(ChangeError::Database(error)) => return Err(error.into()),
+                Err(ChangeError::Rejected(rejection)) => Some(explain_rejection(rejection)),
+            };
+            if let Some(reason) = reason {
+                *undone.left.entry(resource.plural.to_owned()).or_default() += 1;
+                (self.leave)(resource, id, &reason)?;
+            }
+            self.writing.flush_if_large()?;
+        }
+        Ok(())
+    }
+
+    /// Gives a record its state before the entry `first`, or deletes a created record. Returns why
+    /// it stays: `later` if somebody changed it later. A record that has this state already is not
+    /// touched.
+    fn take_back(
+        &self,
+        resource: &'static Resource,
+        id: RecordId,
+        first: Option<i64>,
+        later: Option<String>,
+    ) -> Result<Option<String>, ChangeError> {
+        let present = self.writing.record(resource, id)?;
+        let Some(first) = first else {
+            return match present {
+                None => Ok(None),
+                Some(_) if later.is_some() => Ok(later),
+                Some(record) => self.writing.delete(resource, record, self.context).map(|()| None),
+            };
+        };
+        let mut draft = self.former_state(resource, id, first, present)?;
+        if let Target::Stored(record) = &draft.target
+            && record.values == draft.values
+        {
             return Ok(None);
         }
-        let later = self.find_later_change(touched, last)?;
         if later.is_some() {
             return Ok(later);
         }
-        match self.give_state(touched, present, former, created_at) {
-            Ok(()) => Ok(None),
-            Err(ChangeError::Database(error)) => Err(error),
-            Err(ChangeError::Rejected(rejection)) => Ok(Some(match rejection {
-                Rejection::MissingReference(_, target, id) => {
-                    format!("would refer to {} {id}, which does not exist", target.name)
-                }
-                Rejection::HasDependents { counts, .. } => {
-                    format!("must stay, because {} to it", who_refer(&counts))
-                }
-                _ => "cannot be changed".to_owned(),
-            })),
-        }
-    }
-
-    fn give_state(
-        &self,
-        touched: &Touched,
-        present: Option<Record>,
-        former: Option<Vec<Value>>,
-        created_at: Option<Timestamp>,
-    ) -> Result<(), ChangeError> {
-        let Touched { resource, id, .. } = *touched;
-        let target = present.map_or(Target::New(Some(id)), Target::Stored);
-        let Some(values) = former else {
-            let Target::Stored(record) = target else { return Ok(()) };
-            return self.writing.delete(resource, record, self.context);
-        };
-        let mut draft = Draft { resource, target, values };
         self.writing.set_owner(&mut draft, false)?;
         for (field, value) in resource.fields.iter().zip(&draft.values) {
             self.writing.check_reference(field, value)?;
         }
-        let Draft { target, values, .. } = draft;
-        match target {
-            Target::Stored(record) => {
-                self.writing.update(resource, record, values, self.context)?
-            }
-            Target::New(id) => {
-                self.writing.insert(resource, id, created_at, values, self.context)?
-            }
-        };
-        Ok(())
+        self.writing.save(draft, self.context)?;
+        Ok(None)
     }
 
-    /// The record's values before its first selected entry, and the `created_at` of a record that
-    /// was deleted since.
+    /// The record as it was before the entry `first`.
     fn former_state(
         &self,
-        touched: &Touched,
-        present: Option<&Record>,
-    ) -> Result<(Option<Vec<Value>>, Option<Timestamp>), DatabaseError> {
-        let Touched { resource, id, first, is_created } = touched;
-        if *is_created {
-            return Ok((None, None));
-        }
+        resource: &'static Resource,
+        id: RecordId,
+        first: i64,
+        present: Option<Record>,
+    ) -> Result<Draft, ChangeError> {
+        let target = present.map_or(Target::Deleted(id, None), Target::Stored);
+        let mut draft = Draft::new(resource, target, &[])?;
         let sql = "SELECT key, value FROM changes INDEXED BY changes_by_record, json_each(before)
-                   WHERE resource = ? AND record_id = ? AND seq >= ? ORDER BY seq";
+                   WHERE resource = ? AND record_id = ? AND seq >= ? ORDER BY seq DESC";
         let mut statement = self.writing.connection().prepare_cached(sql)?;
         let mut rows = statement.query(params![resource.plural, id.0, first])?;
-        let mut former: HashMap<String, Stored> = HashMap::new();
         while let Some(row) = rows.next()? {
-            former.entry(row.get(0)?).or_insert(row.get(1)?);
-        }
-        let mut values = match present {
-            Some(record) => record.values.clone(),
-            None => resource.fields.iter().map(|field| field.default_value()).collect(),
-        };
-        for (field, value) in resource.fields.iter().zip(&mut values) {
-            if let Some(found) = former.get(field.name) {
-                *value = read_value(found.into(), field.kind)?;
+            let name: String = row.get(0)?;
+            if let Target::Deleted(_, created_at) = &mut draft.target
+                && name == CREATED_AT.name
+            {
+                *created_at = row.get(1)?;
+            } else if let Some(field) = resource.field(&name)
+                && let Some(value) = resource.value_mut(&mut draft.values, &name)
+            {
+                *value = read_value(row.get_ref(1)?, field.kind)?;
             }
         }
-        let created_at = former.get(CREATED_AT.name).map(|at| Timestamp::column_result(at.into()));
-        Ok((Some(values), created_at.transpose().map_err(damaged_text)?))
+        Ok(draft)
     }
 
-    /// Who has made the record's last change up to `last` that is not selected, if it is after the
-    /// first selected one.
-    fn find_later_change(
-        &self,
-        touched: &Touched,
-        last: i64,
-    ) -> Result<Option<String>, DatabaseError> {
-        let sql = format!(
-            "SELECT 'was changed later by ' || iif(by_key IS NULL, 'the command ' || by_name,
-                      printf('key %d \"%s\"', by_key, by_name))
-             FROM changes INDEXED BY changes_by_record
-             WHERE resource = ?5 AND record_id = ?6 AND seq > ?7 AND seq <= ?8 AND NOT {IS_SELECTED}
-             ORDER BY seq DESC LIMIT 1"
-        );
-        let Touched { resource, id, first, .. } = touched;
-        let Selection { since, until, key, request } = self.selection;
-        let (key, request) = (key.map(|key| key.0), request.as_ref().map(Uuid::as_bytes));
-        let bound = params![since, until, key, request, resource.plural, id.0, first, last];
-        let mut statement = self.writing.connection().prepare_cached(&sql)?;
-        statement.query_row(bound, |row| row.get(0)).optional()
+    /// Counts the records whose entries follow the entry `last`. A record counts by its last
+    /// change: a device may move with its employee and then be deleted.
+    fn count(&self, last: i64, undone: &mut Undone) -> Result<(), DatabaseError> {
+        let sql = "SELECT count(*) FILTER (WHERE action = 'deleted'),
+                     count(*) FILTER (WHERE action = 'updated'),
+                     count(*) FILTER (WHERE action = 'created')
+                   FROM changes AS own WHERE resource = ? AND seq > ? AND NOT EXISTS
+                     (SELECT 1 FROM changes WHERE resource = own.resource
+                        AND record_id = own.record_id AND seq > own.seq)";
+        let mut statement = self.writing.connection().prepare(sql)?;
+        for Resource { plural, .. } in ALL {
+            let mut rows = statement.query(params![plural, last])?;
+            let Some(row) = rows.next()? else { continue };
+            let counts = [&mut undone.deleted, &mut undone.changed, &mut undone.created];
+            for (column, counts) in counts.into_iter().enumerate() {
+                let count: i64 = row.get(column)?;
+                if count > 0 {
+                    counts.insert((*plural).to_owned(), count.unsigned_abs());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn explain_rejection(rejection: Rejection) -> String {
+    match rejection {
+        Rejection::MissingReference(_, target, id) => {
+            format!("would refer to {} {id}, which does not exist", target.name)
+        }
+        Rejection::HasDependents { counts, .. } => {
+            format!("must stay, because {} to it", who_refer(&counts))
+        }
+        _ => "cannot be changed".to_owned(),
     }
 }

@@ -22,7 +22,7 @@ pub struct Writing<'a> {
     /// Pending changes of the search tables. FTS5 writes a segment at each savepoint, so the tables
     /// are brought up to date once a transaction.
     pub(super) search: RefCell<Vec<SearchChange>>,
-    /// The length of its texts.
+    /// The memory that they take.
     pub(super) pending_bytes: Cell<usize>,
 }
 

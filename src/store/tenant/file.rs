@@ -66,8 +66,9 @@ impl TenantFile {
         begin(&mut self.connection, wait).map(drop)
     }
 
-    /// Copies the WAL into the file. After an import the WAL is as long as the file, and the next
-    /// change would wait for it. If this fails, the next writer copies the WAL.
+    /// Copies the WAL into the file and empties it. After an import the WAL is as long as the file,
+    /// also if the import was rolled back. The next change would wait for it, and it counts in the
+    /// tenant's size. If this fails, the next writer copies the WAL.
     pub fn checkpoint(&self) {
         let outcome = self.connection.busy_timeout(CHECKPOINT_WAIT);
         let _ = outcome.and_then(|()| self.database.checkpoint(&self.connection, true));
