@@ -20,7 +20,7 @@ use crate::support::{DataDir, Setup};
 use crate::{THREADS, in_threads};
 
 /// Commands that change data.
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "tenant create three",
     "tenant delete two --yes",
     "tenant rename two second",
@@ -30,6 +30,7 @@ const COMMANDS: [&str; 12] = [
     "key revoke two 2",
     "key replace two 2 --overlap 0",
     "import one customers rows.jsonl",
+    "undo one --since 1h",
     "backup backups",
     "backup backups one --keep 1",
     "restore backups one --force",

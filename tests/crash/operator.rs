@@ -7,7 +7,7 @@ use std::{fs, io};
 use serde_json::{Value, json};
 
 use crate::client::label;
-use crate::history::{Effect, History};
+use crate::history::{Effect, History, State};
 use crate::recorder::{Recorder, temporary_directory};
 use crate::run::BackupRun;
 use crate::support::server::Output;
@@ -125,12 +125,20 @@ impl<'a> Operator<'a> {
     }
 
     /// Imports customers whose labels begin with `prefix`.
-    pub(crate) fn import(&self, tenant: &str, prefix: &str, history: &mut History) {
+    /// Returns the id of the run.
+    pub(crate) fn import(&self, tenant: &str, prefix: &str, history: &mut History) -> String {
         let (directory, effect) = import_change(prefix);
         let file = directory.path().join("rows.jsonl");
-        let (started, _, acknowledged) =
+        let (started, output, acknowledged) =
             timed(self.recorder, &["import", tenant, "customers", file.to_str().unwrap()]);
         history.add(format!("import into {tenant}"), started, Some(acknowledged), effect);
+        output.stderr.split_whitespace().last().unwrap().to_owned()
+    }
+
+    /// Takes the run of an import back. The history has no other changes.
+    pub(crate) fn undo(&self, tenant: &str, run: &str, history: &mut History) {
+        let (started, _, acknowledged) = timed(self.recorder, &["undo", tenant, "--request", run]);
+        history.restored(started, acknowledged, &State::new());
     }
 }
 

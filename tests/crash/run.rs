@@ -231,7 +231,9 @@ fn operate(operator: &mut Operator<'_>, keys: &[String; 3]) -> Vec<ClientRun> {
         client.next();
     }
     let mut imports = History::default();
-    operator.import("acme", "im-port", &mut imports);
+    let run = operator.import("acme", "im-port", &mut imports);
+    operator.undo("acme", &run, &mut imports);
+    operator.import("acme", "im-again", &mut imports);
     operator.back_up(&["operated", "--keep", "1"]);
     operator.change_tenants();
     operator.change_passwords("operated", "acme");
