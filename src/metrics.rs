@@ -49,7 +49,7 @@ struct RequestLabels {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Maps a path to its label.
+    /// Maps a path to its label: `api::routes::label`.
     route_of: fn(&str) -> &'static str,
     requests: Family<RequestLabels, Counter>,
     durations: Family<RouteLabels, Histogram, fn() -> Histogram>,

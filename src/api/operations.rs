@@ -22,12 +22,12 @@ pub(super) fn read(
     scopes: Scopes,
 ) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
-    if query.get("id").is_none() {
+    let Some(id) = query.id().transpose() else {
         let list = list::parse(resource, &query, scopes)?;
         return page(tenant, request, &query, &list);
-    }
+    };
     query.only(if resource.inclusions().is_empty() { &["id"] } else { &["id", "include"] })?;
-    let id = query.id()?.ok_or(ErrorCode::MissingId)?;
+    let id = id?;
     let include = parameters::parse_include(resource, &query, scopes)?;
     record(tenant, request, resource, id, &include)
 }
@@ -251,14 +251,10 @@ pub(super) fn answer(changed: &Changed, path: &str) -> Answer {
     }
 }
 
-impl From<Answer> for Response {
-    fn from(Answer { status, location, etag, body }: Answer) -> Response {
-        let response = if body.is_empty() {
-            Response::empty(status)
-        } else {
-            Response::json_bytes(status, body)
-        };
-        let headers = [("Location", location), ("ETag", etag)];
-        response.with(headers.into_iter().filter_map(|(name, value)| Some((name, value?))))
-    }
+/// The response with a new or a stored answer.
+pub(super) fn response(Answer { status, location, etag, body }: Answer) -> Response {
+    let response =
+        if body.is_empty() { Response::empty(status) } else { Response::json_bytes(status, body) };
+    let location = location.map(|location| ("Location", location));
+    response.with(location).with(etag.map(|etag| ("ETag", etag)))
 }

@@ -11,7 +11,6 @@
 //! here may let a worker wait for a commit: 16 busy tenants on a slow disk would then occupy all
 //! workers.
 
-use std::mem;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
@@ -140,12 +139,12 @@ fn make_changes(
     tenant: &Tenant,
     key: KeyLabel,
     request: &Request,
-    mut write: CheckedWrite,
+    write: CheckedWrite,
     responder: Responder,
 ) {
-    let changes = mem::take(&mut write.changes);
-    let (is_trial, idempotency_key) = (write.invalid.is_some(), write.idempotency_key);
-    let client = Box::new(WaitingClient { write, responder });
+    let CheckedWrite { changes, paths, is_batch, invalid, idempotency_key } = write;
+    let is_trial = invalid.is_some();
+    let client = Box::new(WaitingClient { paths, is_batch, invalid, responder });
     let actor = Actor::Key { key, request_id: request.id };
     let context = ChangeContext { at: request.received_at.timestamp(), actor };
     // The writer looks, too. But a repeat gets its response even if the file takes no writes.
@@ -162,33 +161,34 @@ fn make_changes(
 
 /// The client of a request whose changes the writer makes.
 struct WaitingClient {
-    write: CheckedWrite,
+    /// Of [`CheckedWrite`].
+    paths: Vec<String>,
+    is_batch: bool,
+    invalid: Option<ApiError>,
     responder: Responder,
 }
 
 impl Client for WaitingClient {
     fn answer(&self, changed: &[Changed]) -> Answer {
-        let CheckedWrite { paths, is_batch, .. } = &self.write;
-        match (changed, paths.as_slice()) {
-            ([changed], [path]) if !is_batch => operations::answer(changed, path),
-            _ => batch::answer(changed, paths),
+        match (changed, self.paths.as_slice()) {
+            ([changed], [path]) if !self.is_batch => operations::answer(changed, path),
+            _ => batch::answer(changed, &self.paths),
         }
     }
 
     fn send(self: Box<Self>, outcome: Outcome) {
-        let CheckedWrite { is_batch, invalid, .. } = self.write;
         let result = match outcome {
-            Outcome::Changed(answer) => Ok(answer.into()),
+            Outcome::Changed(answer) => Ok(operations::response(answer)),
             Outcome::Replayed(answer) => {
-                Ok(Response::from(answer).header("Idempotent-Replayed", "true"))
+                Ok(operations::response(answer).header("Idempotent-Replayed", "true"))
             }
             Outcome::KeyReused => Err(ErrorCode::IdempotencyKeyReused.into()),
-            Outcome::Rejected(number, rejection) if is_batch => {
+            Outcome::Rejected(number, rejection) if self.is_batch => {
                 Err(batch::with_operation(number, rejection.into()))
             }
             Outcome::Rejected(_, rejection) => Err(rejection.into()),
             // The operations before the invalid one would have succeeded.
-            Outcome::Tried => Err(invalid.unwrap_or_else(ApiError::internal)),
+            Outcome::Tried => Err(self.invalid.unwrap_or_else(ApiError::internal)),
             Outcome::Failed(error) => Err(error.into()),
         };
         self.responder.send(result.unwrap_or_else(Response::from));

@@ -15,7 +15,7 @@ use crate::clock::{Clock, Moment};
 use crate::model::validation::is_date;
 use crate::password;
 use crate::store::registry::{Admin, Inactive, Registry, TenantRow};
-use crate::store::{DataDir, TenantFile};
+use crate::store::{DataDir, OpenError, TenantFile};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -136,10 +136,12 @@ fn create(
 fn suspend(options: &GlobalOptions, name: &str, reason: Inactive) -> anyhow::Result<TenantRow> {
     let tenant = options.open_registry()?.suspend(name, reason)?;
     let wait = || eprintln!("waiting for another command that changes the tenant");
-    TenantFile::open(&options.data_dir, tenant.id)
-        .map_err(anyhow::Error::from)
-        .and_then(|mut file| Ok(file.await_writer(wait)?))
-        .context("the keys are rejected, but a change that runs may still be stored")?;
+    let waited = match TenantFile::open(&options.data_dir, tenant.id) {
+        Ok(mut file) => file.await_writer(wait).map_err(anyhow::Error::from),
+        Err(OpenError::Missing(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    waited.context("the keys are rejected, but a change that runs may still be stored")?;
     Ok(tenant)
 }
 

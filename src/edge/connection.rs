@@ -117,12 +117,16 @@ impl Acceptor {
         } else {
             self.tasks.len() < self.limit
         };
-        let refusing = (!has_room).then(|| Arc::clone(&self.over_limit).try_acquire_owned());
-        let Ok(refusing) = refusing.transpose() else { return };
+        let refusing = if has_room {
+            None
+        } else {
+            let Ok(permit) = Arc::clone(&self.over_limit).try_acquire_owned() else { return };
+            Some(permit)
+        };
         let state = ConnectionState::new(!has_room, &self.context.limits);
         let open = self.open.add(peer, Arc::clone(&state));
         let context = Arc::clone(&self.context);
-        let serving = serve(context, socket, peer, state, self.stopper.clone());
+        let serving = serve_socket(context, socket, peer, state, self.stopper.clone());
         self.tasks.spawn(async move {
             serving.await;
             drop((open, refusing));
@@ -183,7 +187,7 @@ impl Drop for OpenConnection {
 }
 
 /// Serves one connection until it ends.
-pub(super) async fn serve(
+async fn serve_socket(
     context: Arc<EdgeContext>,
     socket: TcpStream,
     address: IpAddr,

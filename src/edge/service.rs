@@ -109,15 +109,12 @@ impl EdgeContext {
         let is_over = connection.over_limit || !place.grow(1);
         let received = self.receive(&mut head, body, is_over, &mut memory).await;
         // A connection whose request has not been read completely cannot be used again.
-        let (body, own, close) = match received {
-            Ok(body) => {
-                let is_unread = body == Body::TooLarge;
-                (body, None, is_unread)
-            }
-            Err(OwnResponse { response, closes }) => {
-                (Body::Whole(Vec::new()), Some(response), closes || connection.over_limit)
-            }
+        let (body, own) = match received {
+            Ok(body) => (body, None),
+            Err(own) => (Body::Whole(Vec::new()), Some(own)),
         };
+        let close = body == Body::TooLarge
+            || own.as_ref().is_some_and(|own| own.closes || connection.over_limit);
         let method = head.method.clone();
         let request = self.request(head, body, client);
         let (clock, metrics) = (self.clock.clone(), Arc::clone(&self.metrics));
@@ -125,7 +122,7 @@ impl EdgeContext {
         // hyper drops this future when the client goes.
         let _abandoned = SetOnDrop(Arc::clone(&request.is_abandoned));
         match own {
-            Some(response) => responder.send(response),
+            Some(own) => responder.send(own.response),
             None => self.pool.submit(request, responder),
         }
         // A responder sends a response in any case.

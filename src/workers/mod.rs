@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::app::{Application, FirstStep, Job, Lane};
@@ -171,18 +171,23 @@ impl Shared {
                 if queue.receiving == 0 {
                     self.wake.notify_one();
                 }
-                MutexGuard::unlocked(&mut queue, || self.run(waiting));
+                drop(queue);
+                self.run(waiting);
+                queue = self.queue.lock();
                 queue.scheduler.finish(lane);
             } else if queue.receiving < MAX_RECEIVING {
                 queue.receiving += 1;
-                let admitted = MutexGuard::unlocked(&mut queue, || survive(|| self.receive()));
+                drop(queue);
+                let admitted = survive(|| self.receive());
+                queue = self.queue.lock();
                 queue.receiving -= 1;
-                let Some((lane, waiting)) = admitted.flatten() else { continue };
+                let Some(Some((lane, waiting))) = admitted else { continue };
                 let client = waiting.exchange.request.client;
                 if let Err(rejected) = queue.scheduler.add(lane, client, waiting) {
                     let WaitingRequest { job, exchange } = rejected;
-                    let respond = || exchange.responder.send(job.overloaded());
-                    MutexGuard::unlocked(&mut queue, respond);
+                    drop(queue);
+                    exchange.responder.send(job.overloaded());
+                    queue = self.queue.lock();
                 }
             } else {
                 self.wake.wait(&mut queue);

@@ -289,7 +289,9 @@ impl Record {
         }
         json.member("created_at", &self.created_at);
         json.member("updated_at", &self.updated_at);
-        version.inspect(|version| write_etag(&mut json, *version));
+        if let Some(version) = version {
+            write_etag(&mut json, version);
+        }
         json.end_object();
         json.take()
     }

@@ -54,18 +54,18 @@ impl<'a> Writing<'a> {
         values: Vec<Value>,
         context: &ChangeContext,
     ) -> Result<Record, DatabaseError> {
-        let (version, now) = self.next_version(context)?;
-        let created_at = created_at.unwrap_or(now);
+        let (version, at) = self.next_version(context)?;
+        let created_at = created_at.unwrap_or(at);
         let search = search_text(resource, &values);
-        let id = id.map(|id| id.0);
+        let wanted = id.map(|id| id.0);
         let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(values.len() + 5);
-        bound.push(&id);
+        bound.push(&wanted);
         bound.extend(values.iter().map(|value| value as &dyn ToSql));
-        bound.extend([&created_at as &dyn ToSql, &now, &search, &version.0]);
+        bound.extend([&created_at as &dyn ToSql, &at, &search, &version.0]);
         let sql = &Statements::of(resource).insert;
         self.connection().prepare_cached(sql)?.execute(bound.as_slice())?;
         let id = RecordId(self.connection().last_insert_rowid());
-        let record = Record { id, values, created_at, updated_at: now, version };
+        let record = Record { id, values, created_at, updated_at: at, version };
         let mut fields = Vec::new();
         for (field, value) in resource.fields.iter().zip(&record.values) {
             if !value.is_absent() {

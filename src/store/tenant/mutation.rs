@@ -1,7 +1,6 @@
 //! The changes of one request on their way through the writer, and the stored response of a request
 //! with an idempotency key (contract section 8).
 
-use std::mem;
 use std::time::Instant;
 
 use rusqlite::{Connection, params};
@@ -25,7 +24,7 @@ pub struct Mutation {
     pub client: Box<dyn Client>,
 }
 
-/// The client that waits for a mutation.
+/// The client that waits for a mutation: `WaitingClient` in `api/pipeline.rs`.
 pub trait Client: Send {
     /// The response to these changes. It is stored under the idempotency key, in the same
     /// transaction.
@@ -90,8 +89,12 @@ impl Reading<'_> {
         if row.get::<_, [u8; 32]>(4)? != key.request {
             return Ok(Some(Outcome::KeyReused));
         }
-        let (status, location) = (row.get(0)?, row.get(1)?);
-        let answer = Answer { status, location, etag: row.get(2)?, body: row.get(3)? };
+        let answer = Answer {
+            status: row.get(0)?,
+            location: row.get(1)?,
+            etag: row.get(2)?,
+            body: row.get(3)?,
+        };
         Ok(Some(Outcome::Replayed(answer)))
     }
 }
@@ -137,9 +140,9 @@ impl Mutation {
             return Ok(Outcome::Failed(error));
         }
         let mut done = Vec::with_capacity(self.changes.len());
-        for (number, mut change) in mem::take(&mut self.changes).into_iter().enumerate() {
+        for (number, change) in self.changes.iter_mut().enumerate() {
             change.fill_results(&done);
-            match writing.apply(&change, &self.context) {
+            match writing.apply(change, &self.context) {
                 Ok(changed) => done.push(changed),
                 Err(ChangeError::Database(error)) => return Err(error),
                 Err(ChangeError::Rejected(rejection)) => {

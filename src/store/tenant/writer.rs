@@ -181,48 +181,54 @@ impl WriterThread {
     /// [`GROUP`] operations.
     fn run_group(&mut self, first: Mutation) {
         let since = first.since;
-        let connected = self.connection.take().map_or_else(|| self.connect(lock_wait(since)), Ok);
-        let mut connection = match connected {
-            Ok(connection) => connection,
-            Err(error) => return send(first.client, Outcome::Failed(self.report(&error))),
-        };
-        let found = self.find_shortage(&connection, since);
-        let shortage = found.unwrap_or_else(|error| Some(self.write_failed(&error)));
-        let last_space = Arc::clone(&self.last_space);
-        let mut turn = None;
-        let outcome = match begin(&mut connection, lock_wait(since)) {
-            Ok(transaction) => match self.check_active() {
-                Ok(()) => {
-                    turn = (self.free_space() < LITTLE_SPACE).then(|| last_space.lock());
-                    Ok(self.commit_group(transaction, shortage, first))
-                }
-                Err(refusal) => {
-                    send(first.client, Outcome::Failed(refusal));
-                    Ok(Some(0))
-                }
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => match self.connect(lock_wait(since)) {
+                Ok(connection) => connection,
+                Err(error) => return send(first.client, Outcome::Failed(self.report(&error))),
             },
+        };
+        // If its state is unknown, the next group opens another connection.
+        if self.run_group_on(&mut connection, first) {
+            self.connection = Some(connection);
+        }
+    }
+
+    /// Returns whether the connection can be used again.
+    fn run_group_on(&mut self, connection: &mut Connection, first: Mutation) -> bool {
+        let since = first.since;
+        let shortage = match self.find_shortage(connection, since) {
+            Ok(shortage) => shortage,
+            Err(error) => Some(self.write_failed(&error)),
+        };
+        let transaction = match begin(connection, lock_wait(since)) {
+            Ok(transaction) => transaction,
             Err(error) => {
                 send(first.client, Outcome::Failed(self.write_failed(&error)));
-                Err(error)
+                // Only the lock was missing.
+                return error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
             }
         };
-        match outcome {
-            Ok(Some(operations)) => {
-                if turn.is_some() {
-                    // The pages of the WAL need space in the file, too. The next writer sees it.
-                    let _ = connection.busy_timeout(Duration::ZERO);
-                    let _ = self.database.checkpoint(&connection, true);
-                }
-                self.upkeep.committed(operations);
-                self.connection = Some(connection);
-            }
-            // Only the lock was missing. The connection is as it was.
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
-                self.connection = Some(connection);
-            }
-            // The state of the connection is unknown. The next group opens a new connection.
-            Ok(None) | Err(_) => (),
+        if let Err(refusal) = self.check_active() {
+            send(first.client, Outcome::Failed(refusal));
+            return true;
         }
+        let mut free = self.free_space();
+        let last_space = Arc::clone(&self.last_space);
+        let turn = (free < LITTLE_SPACE).then(|| last_space.lock());
+        if turn.is_some() {
+            free = self.free_space();
+        }
+        let Some(operations) = self.commit_group(transaction, shortage, free, first) else {
+            return false;
+        };
+        if turn.is_some() {
+            // The pages of the WAL need space in the file, too. The next writer sees it.
+            let _ = connection.busy_timeout(Duration::ZERO);
+            let _ = self.database.checkpoint(connection, true);
+        }
+        self.upkeep.committed(operations);
+        true
     }
 
     /// Refuses a change of a suspended tenant. Asked inside the write transaction: a suspension waits
@@ -274,15 +280,15 @@ impl WriterThread {
         Ok(left)
     }
 
-    /// Runs and commits a group, and answers. Returns the number of operations, and `None` if the
+    /// Runs and commits a group while the disk has `free` bytes, and answers. Returns the number of operations, and `None` if the
     /// commit failed.
     fn commit_group(
         &self,
         transaction: Transaction<'_>,
         shortage: Option<StoreError>,
+        free: u64,
         first: Mutation,
     ) -> Option<usize> {
-        let free = self.free_space();
         let wal = self.database.wal_length();
         let writing = Writing::new(&transaction);
         let mut operations = 0;
@@ -308,14 +314,14 @@ impl WriterThread {
         drop(writing);
         let committed = flushed.and_then(|()| database::commit(transaction));
         let committed = committed.map_err(|error| self.write_failed(&error));
-        for (client, outcome) in ran {
+        for (client, mut outcome) in ran {
             // A rejection, too, depends on the commit: its reason may be a change of the same group.
-            match (committed, outcome) {
-                (Err(error), outcome) if !matches!(outcome, Outcome::Failed(_)) => {
-                    send(client, Outcome::Failed(error));
-                }
-                (_, outcome) => send(client, outcome),
+            if let Err(error) = committed
+                && !matches!(outcome, Outcome::Failed(_))
+            {
+                outcome = Outcome::Failed(error);
             }
+            send(client, outcome);
         }
         committed.is_ok().then_some(operations)
     }
