@@ -288,7 +288,8 @@ fn an_import_warns_of_what_a_person_may_not_have_intended() {
     let changes = "0 created, 1,100 changed, 1 unchanged\n\
                    1,100 records change: notes 1,100, postal_code 1,099\n";
     assert!(output.stdout.ends_with(changes), "{output:?}");
-    let warning = "warning: postal_code loses leading zeros in 1,099 records. ";
+    let warning =
+        "warning: postal_code loses leading zeros, a plus sign or digits in 1,099 records. ";
     assert!(output.stderr.starts_with(warning), "{output:?}");
     let tagged = |start: &str| {
         let rows = (10..22).map(|n| format!("K-{n},Eins,{start}{n}\n")).collect::<String>();
@@ -296,7 +297,7 @@ fn an_import_warns_of_what_a_person_may_not_have_intended() {
     };
     other.write("d.csv", tagged("00"));
     other.import("customers", "d.csv", &["--update-by", "customer_number"]).done();
-    let warning = "warning: custom.tag loses leading zeros in 13 records. ";
+    let warning = "warning: custom.tag loses leading zeros, a plus sign or digits in 13 records. ";
     let output = update(tagged(""));
     assert!(output.stderr.starts_with(warning), "{output:?}");
     let output = update("customer_number,city\nK-2,Ulm\n".to_owned());

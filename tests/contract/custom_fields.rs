@@ -174,7 +174,7 @@ fn files_have_columns_and_objects() {
     assert_eq!(after[..2], [json!({"new": "7", "room": "2.14"}), json!({})]);
     assert_eq!(after[3], json!({}));
     for (text, fault) in [
-        ("name,custom.Room\nEva,1\n", "custom.Room: unknown_column"),
+        ("name,custom.ro!m\nEva,1\n", "custom.ro!m: unknown_column"),
         (&*format!("name,custom.a\nEva,{}\n", "x".repeat(501)), "custom.a: too_long"),
         (
             "name,custom\nEva,1\n",

@@ -16,7 +16,7 @@ use crate::history::{History, State, difference};
 use crate::operator::{Operator, timed};
 use crate::recorder::{Log, Recorder};
 use crate::support::server::fixture;
-use crate::support::{Setup, TestServer};
+use crate::support::{Setup, TestServer, until};
 
 /// A recorded run.
 pub(crate) struct Run {
@@ -275,6 +275,8 @@ pub(crate) fn upgrade() -> Run {
     // Before the first start every other command refuses them.
     let mut server = serve(&recorder, &[]);
     let (key, _) = operator.create_key("acme");
+    let api = server.with_key(&key);
+    until("acme is migrated", || (api.get("/customers.php").status == 200).then_some(()));
     let mut client = Client::new(&recorder, "c", &key);
     for _ in 0..8 {
         client.next();
