@@ -9,7 +9,8 @@ ci: # all checks, on Debian as root
 	.ci/run
 
 bench: # the speed; lab/README.md has the options
-	cargo bench --bench http
+	cargo build --release
+	lab/speed.py target/release/tenantdesk
 
 release: # the files of a release in target/dist, as root
 	release/build

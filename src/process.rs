@@ -36,8 +36,8 @@ pub(crate) fn ping() {
 }
 
 /// jemalloc. The system's own allocator keeps most of the memory that a thousand slow clients made
-/// it allocate. `.cargo/config.toml` sets jemalloc up. It stands in the library, so that tests and
-/// benches have it too.
+/// it allocate. `.cargo/config.toml` sets jemalloc up. It stands in the library, so that tests have
+/// it too.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

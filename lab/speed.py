@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Measures the service with wrk, which sends the next request of a connection when the last one is answered.
+
+    lab/speed.py BINARY… [--sections get,post] [--seconds 2] [--rounds 3] [--records 100000]
+
+Several binaries take turns in each round, because the speed of a machine varies. The tables have the medians of the rounds. With several
+binaries, the last column is the median ratio of the last binary to the first."""
+
+import argparse
+import http.client
+import itertools
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+TARGET = Path(__file__).resolve().parent.parent / "target"
+TRADES = "Bakery Garage Pharmacy Bookshop Brewery Nursery Foundry Press".split()
+CITIES = "Leipzig Kassel Zürich Graz Bremen Lyon Oslo Porto".split()
+WORDS = """the with and for charger device user office replaced battery screen returned docking station keyboard warranty repair ordered
+delivered invoice contract cable installed updated service checked assigned room floor adapter headset firmware encrypted memory workshop
+label display observation licence rack""".split()
+# `@N@` in a path or a body is another number in each request, and `@R@` a random number up to a thousand.
+SCRIPT = """
+local entries, number = {%s}, %d
+local function fill(text) return (text:gsub("@N@", number):gsub("@R@", math.random(1000))) end
+function request()
+  number = number + 1
+  local entry = entries[number %% #entries + 1]
+  local headers = {Authorization = "Bearer " .. entry.key, ["X-Forwarded-For"] = "203.0.113." .. number %% 20}
+  if entry.body then
+    headers["Content-Type"] = "application/json"
+    headers["Idempotency-Key"] = string.format("%%08x-0000-4000-8000-000000000000", number)
+  end
+  return wrk.format(entry.method, fill(entry.path), headers, entry.body and fill(entry.body))
+end
+function done(summary, latency)
+  local errors = summary.errors
+  local failed = errors.connect + errors.read + errors.write + errors.timeout + errors.status
+  io.write(string.format('\\n{"requests": %%d, "seconds": %%f, "median": %%f, "p99": %%f, "worst": %%f, "failed": %%d}\\n', summary.requests,
+    summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3, latency.max / 1e3, failed))
+end
+"""
+NUMBERS = itertools.count(1_000_000, 10_000_000)
+
+
+def frequent(chance, words):
+    """A word, the first ones far more often than the last ones."""
+    return words[int(chance.random() ** 2 * len(words))]
+
+
+def customer(number):
+    """A record of real width, the same for the same number."""
+    chance = random.Random(number)
+    trade, city = frequent(chance, TRADES), frequent(chance, CITIES)
+    notes = " ".join(frequent(chance, WORDS) for _ in range(chance.randrange(35, 80)))
+    return {"name": f"{trade} {city} {number}", "customer_number": f"C-{number:07}", "email": f"office.{number}@{trade.lower()}.example",
+            "phone": f"+49 341 {chance.randrange(10**7):07}", "street": f"Ring {chance.randrange(200)}", "city": city, "country": "DE",
+            "postal_code": f"{chance.randrange(10**5):05}", "status": frequent(chance, ["active", "inactive", "prospect"]),
+            "customer_since": f"20{chance.randrange(26):02}-{chance.randrange(1, 13):02}-{chance.randrange(1, 29):02}", "notes": notes}
+
+
+# What each POST creates.
+NEW = json.dumps(customer(1) | {"customer_number": "C-@N@"}, ensure_ascii=False)
+
+
+class Server:
+    """A binary that serves new tenants `tenant-0`, `tenant-1` and so on."""
+
+    def __init__(self, binary, tenants):
+        # On the disk of the build: in memory, a sync costs nothing.
+        self.directory, self.binary = Path(tempfile.mkdtemp(dir=TARGET)), binary
+        self.keys = self.start(*(word for number in range(tenants) for word in ("--create-tenant", f"tenant-{number}")))
+
+    def start(self, *options):
+        """Returns the keys that the server prints."""
+        command = [self.binary, "--data-dir", self.directory / "data", "serve", "--listen", "127.0.0.1:0", "--rate-limit", "4000000000"]
+        self.process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        keys = []
+        for line in self.process.stdout:
+            if line.startswith("API key:"):
+                keys.append(line.split()[-1])
+            elif line.startswith("listening on http://"):
+                self.address = line.split("//")[1].strip()
+                return keys
+        raise SystemExit(f"{self.binary} did not start")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+    def send(self, tenant, method, path, body=None, connection=None):
+        """The milliseconds that one request takes."""
+        connection = connection or http.client.HTTPConnection(self.address, timeout=60)
+        headers = {"Authorization": f"Bearer {self.keys[tenant]}", "Content-Type": "application/json", "X-Forwarded-For": "198.51.100.7"}
+        begun = time.monotonic()
+        connection.request(method, path, json.dumps(body) if body else None, headers)
+        response = connection.getresponse()
+        text = response.read()
+        assert response.status < 300, text
+        return (time.monotonic() - begun) * 1e3
+
+    def load(self, connections, seconds, tenants, method, *paths, body=None):
+        """Puts load on the server, and returns what wrk has found."""
+        with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+            entries = ({"key": self.keys[tenant], "method": method, "path": path, "body": body} for path in paths for tenant in tenants)
+            lua = ", ".join("{" + ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items()
+                                            if value) + "}" for entry in entries)
+            script.write(SCRIPT % (lua, next(NUMBERS)))
+            script.flush()
+            command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--timeout", "60", "-s", script.name, f"http://{self.address}"]
+            # Without time for a request that takes long, wrk has nothing to say.
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def fill(self, records):
+        """Gives the first tenant so many records."""
+        return self.import_records(0, "all.jsonl", (customer(number) for number in range(records)))
+
+    def import_records(self, tenant, name, records, *options):
+        """The seconds of an import, and its memory at most in MB."""
+        file = self.directory / name
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+        command = [self.binary, "--data-dir", self.directory / "data", "import", f"tenant-{tenant}", "customers", file, *options]
+        begun, process = time.monotonic(), subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        assert status == 0, "the import fails"
+        return time.monotonic() - begun, usage.ru_maxrss * 1024 / 1e6
+
+    def processor_time(self):
+        """In microseconds. The unit of /proc is a hundredth of a second."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) * 10_000
+
+
+def speed(server, name, *load, **options):
+    """The rate, the slowest hundredth, and the server's processor time for each request."""
+    before = server.processor_time()
+    found = server.load(32, OPTIONS.seconds, *load, **options)
+    assert not found["failed"], f"{name}: {found}"
+    yield name, found["requests"] / found["seconds"], "/s"
+    yield f"{name}, p99", found["p99"], "ms"
+    yield f"{name}, processor time", (server.processor_time() - before) / found["requests"], "µs"
+
+
+def get(server, _):
+    yield from speed(server, "GET one", [0], "GET", "/customers.php?id=@R@")
+    yield from speed(server, "GET page", [0], "GET", "/customers.php")
+
+
+def post(server, _):
+    yield from speed(server, "POST, one tenant", [0], "POST", "/customers.php", body=NEW)
+    yield from speed(server, "POST, 200 tenants", range(200), "POST", "/customers.php", body=NEW)
+
+
+def tenants(server, _):
+    server.stop()
+    begun = time.monotonic()
+    server.start()
+    server.send(0, "GET", "/customers.php")
+    yield "start, 400 tenants", (time.monotonic() - begun) * 1e3, "ms"
+    yield from speed(server, "GET, 400 tenants", range(400), "GET", "/customers.php")
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    yield "memory, 400 tenants", int(status.split("VmRSS:")[1].split()[0]) * 1024 / 1e6, "MB"
+
+
+def latency(server, _):
+    changes = {"POST": ("POST", "/customers.php", NEW), "PUT": ("PUT", "/customers.php?id=@R@", '{"notes": "@N@"}')}
+    for name, (method, path, body) in changes.items():
+        found = server.load(1, OPTIONS.seconds, [0], method, path, body=body)
+        assert not found["failed"], found
+        for part in ("median", "p99", "worst"):
+            yield f"{name} alone, {part}", found[part], "ms"
+
+
+def search(server, _):
+    words = {"a word of nearly all": "with", "a word of few": "rack", "two letters of none": "qx", "frequent parts": "stationed"}
+    paths = []
+    for word, q in words.items():
+        for order, parameters in {"": "", ", by name": "&sort=-name", ", with total": "&total=true"}.items():
+            paths.append(f"/customers.php?q={q}{parameters}")
+            times = [server.send(0, "GET", paths[-1]) for _ in range(6)]
+            yield f"q, {word}{order}", statistics.median(times[1:]), "ms"
+    searcher = threading.Thread(target=server.load, args=(1, OPTIONS.seconds + 1, [0], "GET", *paths))
+    searcher.start()
+    yield "GET of another tenant beside searches, p99", server.load(1, OPTIONS.seconds, [1], "GET", "/customers.php")["p99"], "ms"
+    searcher.join()
+
+
+def imports(server, round_number):
+    seconds, peak = server.import_records(round_number, "new.jsonl", map(customer, range(OPTIONS.records)))
+    yield "import", seconds, "s"
+    yield "import, peak memory", peak, "MB"
+    changed = (customer(number) | ({"city": "Kiel"} if number % 10 == 0 else {}) for number in range(OPTIONS.records))
+    seconds, peak = server.import_records(round_number, "changed.jsonl", changed, "--update-by", "customer_number")
+    yield "import --update-by, a tenth changed", seconds, "s"
+    yield "import --update-by, peak memory", peak, "MB"
+
+
+# The slowest requests that the contract allows. The words are in nearly all records, or in none.
+LISTS = ["/customers.php?sort=-email&q=a+e+o+n+t+1+2+st+no+zq&total=true", "/customers.php?q=zz+yy&total=true"]
+PAGES = ["/customers.php?limit=200&status=active&total=true"]
+INCLUDES = ["/employees.php?limit=200&include=customer&total=true&sort=-id"]
+BATCH = json.dumps({"operations": [{"method": "POST", "path": "/customers.php", "body": customer(number)} for number in range(100)]})
+BUSY = {"lists": ("GET", LISTS, None), "pages": ("GET", PAGES, None), "includes": ("GET", INCLUDES, None),
+        "batches": ("POST", ["/batch.php"], BATCH), "mixed": ("GET", LISTS + PAGES + INCLUDES, None)}
+
+
+def fairness(server, round_number):
+    """The GETs and POSTs of a quiet tenant beside busy ones. Each busy tenant has 20 connections from 20 addresses."""
+    if round_number == 0:
+        server.stop()
+        for tenant in range(2, 10):
+            shutil.copy(server.directory / "data/tenants/1.db", server.directory / f"data/tenants/{tenant}.db")
+        server.start()
+        employees = [{"method": "POST", "path": "/employees.php", "body": {"customer_id": 1, "email": "eva@ems.example"}}] * 100
+        for tenant in range(9):
+            server.send(tenant, "POST", "/batch.php", {"operations": employees})
+            server.send(tenant, "POST", "/batch.php", {"operations": employees})
+    for name, (method, paths, body) in BUSY.items():
+        for count in (0, 2, 8):
+            # A list may end after 5 s, so statuses do not matter.
+            busy = [threading.Thread(target=server.load, args=(20, OPTIONS.seconds + 2, [tenant], method, *paths), kwargs={"body": body})
+                    for tenant in range(count)]
+            for thread in busy:
+                thread.start()
+            time.sleep(1)
+            connection, end, gets, posts = http.client.HTTPConnection(server.address), time.monotonic() + OPTIONS.seconds, [], []
+            while time.monotonic() < end:
+                gets.append(server.send(8, "GET", "/customers.php?id=1", connection=connection))
+                if len(gets) % 4 == 1:
+                    posts.append(server.send(8, "POST", "/customers.php", {"name": "Quiet GmbH"}, connection))
+                time.sleep(0.05)
+            for thread in busy:
+                thread.join()
+            yield f"{count} tenants with {name}: GET", statistics.median(gets), "ms"
+            yield f"{count} tenants with {name}: worst GET", max(gets), "ms"
+            yield f"{count} tenants with {name}: worst POST", max(posts), "ms"
+
+
+# The tenants of each section, and the records of the first one; None is the option.
+SECTIONS = {"get": (get, 1, 1000), "post": (post, 200, 0), "tenants": (tenants, 400, 0), "latency": (latency, 1, None),
+            "search": (search, 2, None), "import": (imports, None, 0), "fairness": (fairness, 9, None)}
+
+
+def main():
+    for name in OPTIONS.sections.split(","):
+        section, count, records = SECTIONS[name]
+        servers = [Server(binary, count or OPTIONS.rounds) for binary in OPTIONS.binary]
+        figures = {}
+        try:
+            for server in servers:
+                server.fill(OPTIONS.records if records is None else records)
+            for round_number in range(OPTIONS.rounds):
+                for number, server in enumerate(servers):
+                    for figure, value, unit in section(server, round_number):
+                        figures.setdefault((figure, unit), [[] for _ in servers])[number].append(value)
+        finally:
+            for server in servers:
+                server.stop()
+                shutil.rmtree(server.directory)
+        print(f"\n| {name} | {' | '.join(map(str, OPTIONS.binary))} |{' ratio |' if len(servers) > 1 else ''}")
+        print("|---" * (len(servers) + 1 + (len(servers) > 1)) + "|")
+        for (figure, unit), results in figures.items():
+            cells = [f"{statistics.median(values):,.{0 if unit == '/s' else 2}f} {unit}" for values in results]
+            ratios = [last / first for first, last in zip(results[0], results[-1])]
+            cells += [f"{statistics.median(ratios):.2f}"] if len(servers) > 1 else []
+            print(f"| {figure} | {' | '.join(cells)} |", flush=True)
+
+
+PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+PARSER.add_argument("binary", nargs="+", type=Path)
+PARSER.add_argument("--sections", default=",".join(SECTIONS), help=f"of {', '.join(SECTIONS)}, with commas between them")
+PARSER.add_argument("--seconds", type=int, default=2)
+PARSER.add_argument("--rounds", type=int, default=3)
+PARSER.add_argument("--records", type=int, default=100_000)
+OPTIONS = PARSER.parse_args()
+main()
