@@ -19,6 +19,9 @@ pub(crate) fn unknown<'a>(
     }
 }
 
+/// Longer names, in bytes, are similar to none: the comparison takes quadratic time.
+const MAX_LENGTH: usize = 100;
+
 /// Returns the known name that begins alike or is similar enough, and of several the most similar.
 pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// The minimum similarity of a suggestion, from 0 to 1. It accepts `cutsomer_id` for
@@ -26,15 +29,13 @@ pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
     const MIN_SIMILARITY: f64 = 0.6;
     /// A shorter beginning says nothing: many names begin with `e`.
     const MIN_BEGINNING: usize = 3;
-    /// Longer names, in bytes, get no suggestion: the comparison takes quadratic time.
-    const MAX_LENGTH: usize = 100;
     if name.len() > MAX_LENGTH {
         return None;
     }
     let name = name.to_lowercase();
     let score = |candidate: &str| {
         let is_long = name.len().min(candidate.len()) >= MIN_BEGINNING;
-        let similarity = strsim::normalized_damerau_levenshtein(&name, candidate);
+        let similarity = similarity(&name, candidate);
         let is_similar = similarity >= MIN_SIMILARITY || is_long && name.starts_with(candidate);
         let is_beginning = is_long && candidate.starts_with(&name);
         (is_beginning || is_similar).then_some((is_beginning, similarity))
@@ -43,6 +44,15 @@ pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .filter_map(|candidate| Some((score(candidate)?, candidate)))
         .max_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))
         .map(|(_, candidate)| candidate)
+}
+
+/// How similar two short words are, from 0 to 1.
+pub(crate) fn similarity(a: &str, b: &str) -> f64 {
+    if a.len().max(b.len()) > MAX_LENGTH {
+        0.0
+    } else {
+        strsim::normalized_damerau_levenshtein(a, b)
+    }
 }
 
 /// Escapes control characters, which would take effect in a terminal, and characters that reorder

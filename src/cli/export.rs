@@ -13,7 +13,7 @@ use rustix::fs::fstat;
 use serde_json::json;
 use tempfile::{NamedTempFile, spooled_tempfile_in};
 
-use super::{GlobalOptions, open_tenant, resource};
+use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::files;
 use crate::model::Resource;
 use crate::store::{DatabaseError, TenantFile};
@@ -31,7 +31,7 @@ pub(super) struct Arguments {
     #[arg(value_parser = resource())]
     resource: &'static Resource,
     /// The format [default: by the extension of --output, else csv]
-    #[arg(long, value_parser = format(&["csv", "jsonl"]))]
+    #[arg(long, value_parser = format(&["csv", "jsonl", "xlsx"]))]
     format: Option<Format>,
     /// Write to this file, with access for the owner only, instead of standard output (`-`)
     #[arg(long, value_name = "FILE")]
@@ -45,6 +45,9 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let file = TenantFile::open(data_dir, tenant.id)?;
     let by_extension = || output.as_deref().and_then(Format::from_extension);
     let format = format.or_else(by_extension).unwrap_or(Format::Csv);
+    if format == Format::Ods {
+        return Err(UsageError("an export cannot be .ods; choose .xlsx".to_owned()).into());
+    }
     let path = output.as_deref().filter(|path| !is_standard_output(path));
     let bar = if path.is_none() && io::stdout().is_terminal() {
         ProgressBar::hidden()
@@ -54,7 +57,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     };
     let export = |target: &mut dyn Write| {
         let target = BufWriter::with_capacity(64 * 1024, target);
-        let rows = transfer::export(&file, resource, format, target, || bar.inc(1));
+        let rows = transfer::export(&file, resource, format, target, data_dir, || bar.inc(1));
         bar.finish_and_clear();
         rows
     };

@@ -1,8 +1,9 @@
 //! `import`: imports the records of a file, all of them or none.
 
 use std::cmp::Reverse;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufReader, Read as _, Seek as _};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, ensure};
@@ -30,10 +31,10 @@ pub(super) struct Arguments {
     /// The records
     #[arg(value_parser = resource())]
     resource: &'static Resource,
-    /// The file; `-` for standard input
+    /// The file: .csv, .jsonl, .xlsx or .ods; `-` for standard input
     file: PathBuf,
     /// The format [default: by the ending of FILE]
-    #[arg(long, value_parser = format(&["csv", "jsonl"]))]
+    #[arg(long, value_parser = format(&["csv", "jsonl", "xlsx", "ods"]))]
     format: Option<Format>,
     /// The sheet of a workbook [default: the first visible one that is not empty]
     #[arg(long, value_name = "NAME")]
@@ -41,6 +42,9 @@ pub(super) struct Arguments {
     /// Read the headings, the words and the formats of the file by this map, a TOML file
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
+    /// Print a map for this file, to correct; import nothing
+    #[arg(long, conflicts_with_all = ["map", "keep_ids", "update_by", "dry_run"])]
+    draft_map: bool,
     /// Keep the ids of the file; the resource must never have held a record
     #[arg(long, conflicts_with = "update_by")]
     keep_ids: bool,
@@ -66,6 +70,9 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let Arguments { tenant, resource, file: path, keep_ids, update_by, dry_run, .. } = arguments;
     let format = arguments.format.or_else(|| Format::from_extension(path));
     let format = format.ok_or_else(|| UsageError(describe_ending(path)))?;
+    if arguments.draft_map {
+        return draft_map(arguments, format);
+    }
     let map = read_map(arguments)?;
     let mode = match update_by {
         Some(name) => Mode::update_by(resource, name).map_err(UsageError)?,
@@ -73,24 +80,18 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         None => Mode::Add,
     };
     let (registry, tenant) = open_tenant(options, tenant)?;
-    let failed = || format!("cannot read {}", path.display());
-    let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
-    let input = File::open(path).map_err(explain).with_context(failed)?;
-    let metadata = input.metadata().with_context(failed)?;
-    ensure!(!metadata.is_dir(), "{} is a directory", path.display());
+    let (input, metadata) = open_input(path)?;
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let import = Import { resource, map: &map, mode, dry_run: *dry_run };
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
     let bar = ProgressBar::new(metadata.len()).with_style(style);
+    let input = bar.wrap_read(input);
     let source = if format.is_workbook() {
-        ensure!(
-            metadata.is_file(),
-            "{} is no file; a workbook is not read from a pipe",
-            path.display()
-        );
-        Source::workbook(format, bar.wrap_read(input), arguments.sheet.as_deref())
+        ensure!(metadata.is_file(), "a workbook is not read from a pipe; name its file");
+        Source::workbook(format, input, arguments.sheet.as_deref())
     } else {
-        Source::text(format, bar.wrap_read(input), &map).with_context(failed)?
+        let failed = || format!("cannot read {}", path.display());
+        Source::text(format, input, &map).with_context(failed)?
     };
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
@@ -116,6 +117,44 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         print_stderr(&way_back(&tenant.name, run));
     }
     Ok(())
+}
+
+impl Arguments {
+    /// Whether the command prints the draft of a map, for which it needs no data directory.
+    pub(super) fn is_draft(&self) -> bool {
+        self.draft_map
+    }
+}
+
+fn draft_map(arguments: &Arguments, format: Format) -> anyhow::Result<()> {
+    let Arguments { file: path, resource, .. } = arguments;
+    let failed = || format!("cannot read {}", path.display());
+    let (mut input, metadata) = open_input(path)?;
+    ensure!(metadata.is_file(), "a draft is not made of a pipe, because it reads the file twice");
+    let (source, map) = if format.is_workbook() {
+        (Source::workbook(format, input, arguments.sheet.as_deref()), Map::default())
+    } else {
+        let encoding = transfer::guess_encoding(BufReader::new(&input)).with_context(failed)?;
+        input.rewind().with_context(failed)?;
+        let map = Map::of_encoding(encoding);
+        (Source::text(format, input, &map).with_context(failed)?, map)
+    };
+    print_document(transfer::draft(source, &map, resource)?.trim_end())
+}
+
+/// Opens the file that is imported. `-` is standard input, also if the file behind it belongs to
+/// another user.
+fn open_input(path: &Path) -> anyhow::Result<(File, Metadata)> {
+    let failed = || format!("cannot read {}", path.display());
+    let input = if path == Path::new("-") {
+        io::stdin().as_fd().try_clone_to_owned().map(File::from)
+    } else {
+        File::open(path)
+    };
+    let input = input.map_err(explain).with_context(failed)?;
+    let metadata = input.metadata().with_context(failed)?;
+    ensure!(!metadata.is_dir(), "{} is a directory", path.display());
+    Ok((input, metadata))
 }
 
 /// What is wrong with the name of a file, and what the file is.
@@ -144,7 +183,10 @@ fn read_map(arguments: &Arguments) -> anyhow::Result<Map> {
 /// Adds a cure to the error of a file that cannot be opened.
 fn explain(error: io::Error) -> anyhow::Error {
     if error.kind() == io::ErrorKind::PermissionDenied {
-        return anyhow!("{error}; the service's user must be able to read the file");
+        return anyhow!(
+            "{error}; the service's user must be able to read the file; or pass the file as \
+             standard input: - --format csv < FILE"
+        );
     }
     error.into()
 }

@@ -81,7 +81,7 @@ enum Command {
     Import(import::Arguments),
     /// Print the fields of a resource, which are the columns of its files
     Fields(fields::Arguments),
-    /// Export all records as CSV or JSON Lines
+    /// Export all records as CSV, JSON Lines or a workbook
     Export(export::Arguments),
     /// Print the newest entries of a tenant's change log: what was changed, when and by whom
     Changes(changes::Arguments),
@@ -217,7 +217,8 @@ fn run(arguments: Arguments, is_named: bool) -> anyhow::Result<()> {
         .context("cannot handle signals")?;
     let options = &arguments.options;
     match arguments.command {
-        Command::Openapi | Command::Completions(_) | Command::Manual(_) => {}
+        Command::Openapi | Command::Completions(_) | Command::Manual(_) | Command::Fields(_) => {}
+        Command::Import(ref import) if import.is_draft() => {}
         Command::Serve(_) | Command::Health(_) => user::become_owner(options, is_named, true)?,
         _ => user::become_owner(options, is_named, false)?,
     }

@@ -146,7 +146,7 @@ impl<'a> Columns<'a> {
                 reject("unknown_column", message);
                 continue;
             };
-            let field = column.cents.unwrap_or_else(|| self.field_of(name));
+            let field = self.field_of(name);
             let label = format!("{label} \"{heading}\"");
             if let Some((first, _)) = set.iter().find(|(_, earlier)| *earlier == field) {
                 let first = words::capitalize(first);
@@ -159,9 +159,10 @@ impl<'a> Columns<'a> {
     }
 
     /// The name of the field that a column sets.
-    fn field_of<'n>(&'n self, name: &'n str) -> &'n str {
+    pub(super) fn field_of<'n>(&'n self, name: &'n str) -> &'n str {
         let key = self.natural_keys.iter().find(|column| column.name == name);
-        key.map_or(name, |key| key.field.name)
+        let amount = self.resource.fields.iter().find(|field| amount_name(field) == Some(name));
+        key.map(|key| key.field.name).or(amount.map(|field| field.name)).unwrap_or(name)
     }
 
     /// Converts the cells of a row to an object as in JSON Lines. A row that ends early has empty
@@ -255,7 +256,7 @@ impl Converted {
 }
 
 /// The cents of an amount such as `1299`, `-12.5` or, with the decimal sign `,`, `1.299,50`.
-fn cents_of(text: &str, decimal: Option<char>) -> Option<i64> {
+pub(super) fn cents_of(text: &str, decimal: Option<char>) -> Option<i64> {
     let text = text.trim().trim_end_matches(['€', '$', '£']).trim_end();
     let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
     let (whole, decimals) = text.split_once(decimal.unwrap_or('.')).unwrap_or((text, "00"));

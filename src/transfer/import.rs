@@ -82,15 +82,19 @@ pub enum ImportError {
     HasHeldRecords(&'static str),
     #[error("the tenant's file cannot be used: {0}; nothing was imported")]
     File(String),
-    /// The file is no workbook, or none that can be read.
+    /// The file is of another kind, damaged or too large.
     #[error("{0}; nothing was imported")]
-    Workbook(String),
+    Unsuitable(String),
 }
 
 impl From<DatabaseError> for ImportError {
     fn from(error: DatabaseError) -> ImportError {
         ImportError::File(explain(&error))
     }
+}
+
+pub(super) fn unsuitable(message: impl Into<String>) -> ImportError {
+    ImportError::Unsuitable(message.into())
 }
 
 /// The most columns of a CSV file. A file of another kind would have thousands of unknown columns,

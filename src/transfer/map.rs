@@ -32,6 +32,11 @@ type Fault = (usize, String);
 const SECTIONS: [&str; 4] = ["other_columns", "columns", "values", "formats"];
 
 impl Map {
+    /// A map that gives only the encoding.
+    pub fn of_encoding(encoding: Option<&'static Encoding>) -> Map {
+        Map { encoding, ..Map::default() }
+    }
+
     /// Reads a map for files of `resource`. The error names the line.
     pub fn parse(text: &str, resource: &'static Resource) -> Result<Map, String> {
         let located = |(start, message): Fault| {
@@ -163,7 +168,8 @@ impl Map {
     }
 }
 
-const DATE_FORM: &str = "\"date\" has a day, a month and a year, such as \"DD.MM.YYYY\", \"MM/DD/YY\" or \"YYYY-MM-DD\".";
+const DATE_FORM: &str = "\"date\" has a day, a month and a year, such as \"DD.MM.YYYY\", \
+                         \"MM/DD/YY\" or \"YYYY-MM-DD\".";
 
 /// The entries of a section.
 fn words_of(section: &DeTable<'_>) -> Result<HashMap<String, String>, Fault> {

@@ -5,6 +5,7 @@
 //! turn a row into an object as in JSON Lines. [`row`] turns the object into a record.
 
 mod columns;
+mod draft;
 mod export;
 mod import;
 mod map;
@@ -22,6 +23,7 @@ use std::fmt;
 use std::path::Path;
 
 pub use columns::{describe, header};
+pub use draft::{draft, guess_encoding};
 pub use export::{ExportError, export};
 pub use import::{Import, ImportError, ImportObserver, Imported};
 pub use map::Map;

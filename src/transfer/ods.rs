@@ -5,10 +5,10 @@ use std::mem;
 
 use quick_xml::events::BytesStart;
 
-use super::import::MAX_COLUMNS;
+use super::import::{MAX_COLUMNS, unsuitable};
 use super::workbook::{
     Archive, Piece, Rows, attribute, date_cell, error_cell, no_value, number, number_cell,
-    open_part, unreadable,
+    open_part,
 };
 use super::{Cell, ImportError, MAX_ROW};
 
@@ -19,7 +19,7 @@ pub(super) fn read(archive: &mut Archive, rows: &mut Rows<'_>) -> Result<(), Imp
                 && start.local_name().as_ref() == "encryption-data"
             {
                 let message = "the workbook has a password; open it, and save it without one";
-                return Err(unreadable(message));
+                return Err(unsuitable(message));
             }
         }
     }
@@ -72,7 +72,7 @@ impl OdsReader {
             _ => {}
         }
         if self.cell.text.len() > MAX_ROW {
-            return Err(unreadable("a cell has more than 1 MiB"));
+            return Err(unsuitable("a cell has more than 1 MiB"));
         }
         Ok(true)
     }

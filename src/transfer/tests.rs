@@ -103,7 +103,7 @@ impl Fixture {
 
     fn export(&self, id: i64, resource: &'static Resource, format: Format) -> String {
         let mut text = Vec::new();
-        export(&self.file(id), resource, format, &mut text, || ()).unwrap();
+        export(&self.file(id), resource, format, &mut text, self.path(), || ()).unwrap();
         String::from_utf8(text).unwrap()
     }
 }

@@ -15,7 +15,7 @@ use quick_xml::{Reader, XmlVersion};
 use zip::ZipArchive;
 use zip::read::ZipFile;
 
-use super::import::MAX_COLUMNS;
+use super::import::{MAX_COLUMNS, unsuitable};
 use super::reader::recognize;
 use super::{Cell, Format, ImportError, MAX_ROW, Place, Row, TakeRows, ods, xlsx};
 use crate::words;
@@ -35,13 +35,8 @@ const MAX_DEPTH: usize = 100;
 /// The rows of a sheet in Excel and LibreOffice.
 const MAX_ROWS: u64 = 1 << 20;
 
-/// The error of a workbook that cannot be read.
-pub(super) fn unreadable(message: impl Into<String>) -> ImportError {
-    ImportError::Workbook(message.into())
-}
-
 fn damaged(error: impl std::fmt::Display) -> ImportError {
-    unreadable(format!("the workbook is damaged: {error}"))
+    unsuitable(format!("the workbook is damaged: {error}"))
 }
 
 /// Reads the rows of the sheet `name`, or of the first visible sheet that has any.
@@ -56,11 +51,11 @@ pub(super) fn read(
     input.rewind()?;
     match start.get(..length).unwrap_or_default() {
         [b'P', b'K', 3, ..] => {}
-        [0xd0, 0xcf, 0x11, 0xe0, ..] => return Err(unreadable(describe_ole(input)?)),
+        [0xd0, 0xcf, 0x11, 0xe0, ..] => return Err(unsuitable(describe_ole(input)?)),
         other => {
             let kind = "it seems to be text. Let its name end in .csv or .jsonl";
             let kind = recognize(other).unwrap_or(kind);
-            return Err(unreadable(format!("the file is no workbook: {kind}")));
+            return Err(unsuitable(format!("the file is no workbook: {kind}")));
         }
     }
     let mut archive = ZipArchive::new(input).map_err(damaged)?;
@@ -69,12 +64,12 @@ pub(super) fn read(
     } else if part_index(&archive, xlsx::WORKBOOK).is_some() {
         Format::Xlsx
     } else {
-        return Err(unreadable("the file is no .xlsx and no .ods workbook; save it as .xlsx"));
+        return Err(unsuitable("the file is no .xlsx and no .ods workbook; save it as .xlsx"));
     };
     if found != format {
         let ending = if found == Format::Ods { ".ods" } else { ".xlsx" };
         let message = format!("the file is an {ending} workbook; let its name end in {ending}");
-        return Err(unreadable(message));
+        return Err(unsuitable(message));
     }
     let mut rows = Rows::new(taker, name);
     match found {
@@ -85,7 +80,7 @@ pub(super) fn read(
         && !rows.sheets.iter().any(|known| known == name)
     {
         let known = rows.sheets.iter().map(String::as_str);
-        return Err(unreadable(words::unknown("sheet", name, known).trim_end_matches('.')));
+        return Err(unsuitable(words::unknown("sheet", name, known).trim_end_matches('.')));
     }
     Ok(())
 }
@@ -282,7 +277,7 @@ impl<'a> Rows<'a> {
         let size: usize = cells.iter().map(|cell| cell.text().len() + 8).sum();
         self.size += size as u64;
         if self.size > MAX_PART {
-            return Err(unreadable("the sheet has more than 1 GiB of text; split it"));
+            return Err(unsuitable("the sheet has more than 1 GiB of text; split it"));
         }
         self.check_number(number)?;
         let row = if is_too_wide {
@@ -298,7 +293,7 @@ impl<'a> Rows<'a> {
     /// Checks the number of a row that is not empty.
     pub(super) fn check_number(&self, number: u64) -> Result<(), ImportError> {
         if number > MAX_ROWS {
-            return Err(unreadable(format!("the sheet has more than {MAX_ROWS} rows; split it")));
+            return Err(unsuitable(format!("the sheet has more than {MAX_ROWS} rows; split it")));
         }
         Ok(())
     }

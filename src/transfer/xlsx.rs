@@ -6,9 +6,10 @@ use std::mem;
 use jiff::Span;
 use jiff::civil::date;
 
+use super::import::unsuitable;
 use super::workbook::{
     Archive, Piece, Rows, attribute, date_cell, error_cell, no_value, number, number_cell,
-    open_part, unreadable,
+    open_part,
 };
 use super::{Cell, ImportError, MAX_ROW};
 
@@ -130,7 +131,7 @@ impl Context {
                 self.texts += &text.take();
                 self.ends.push(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
                 if self.texts.len() + 4 * self.ends.len() > MAX_SHARED {
-                    return Err(unreadable(
+                    return Err(unsuitable(
                         "the workbook has more than 128 MiB of texts; split it",
                     ));
                 }
@@ -254,7 +255,7 @@ impl TextReader {
             Piece::Text(text) if self.is_inside => {
                 self.text += text;
                 if self.text.len() > MAX_ROW {
-                    return Err(unreadable("a cell has more than 1 MiB"));
+                    return Err(unsuitable("a cell has more than 1 MiB"));
                 }
             }
             _ => {}
@@ -269,23 +270,21 @@ impl TextReader {
 
 /// Replaces escapes such as `_x000D_`, by which a workbook writes characters that XML cannot have.
 fn unescape(text: &str) -> String {
-    let mut parts = text.split("_x");
-    let mut whole = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let code = part.get(..4).filter(|_| part.get(4..5) == Some("_"));
+    let mut whole = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("_x") {
+        whole += before;
+        let code = after.get(..4).filter(|_| after.get(4..5) == Some("_"));
         let code = code.and_then(|code| u32::from_str_radix(code, 16).ok());
-        match code.and_then(char::from_u32) {
-            Some(letter) => {
-                whole.push(letter);
-                whole += part.get(5..).unwrap_or_default();
-            }
-            None => {
-                whole += "_x";
-                whole += part;
-            }
+        if let Some(letter) = code.and_then(char::from_u32) {
+            whole.push(letter);
+            rest = after.get(5..).unwrap_or_default();
+        } else {
+            whole += "_x";
+            rest = after;
         }
     }
-    whole
+    whole + rest
 }
 
 /// The column of a cell such as `AB12`, counted from 0.

@@ -95,6 +95,196 @@ fn workbooks_of_other_programs_are_imported() {
     }
 }
 
+/// The records of the resource as JSON Lines, without ids and times.
+fn exported(data_dir: &DataDir, resource: &str) -> Vec<Value> {
+    let text = data_dir.cli(&["export", "acme", resource, "--format", "jsonl"]).done().stdout;
+    let mut records: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for record in &mut records {
+        for name in ["id", "created_at", "updated_at", "etag"] {
+            record.as_object_mut().unwrap().remove(name);
+        }
+    }
+    records
+}
+
+#[test]
+fn the_recipe_of_a_german_spreadsheet_imports_its_file() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let recipe = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/recipes").join(name);
+        path.to_str().unwrap().to_owned()
+    };
+    let (file, map) = (recipe("kunden.csv"), recipe("kunden.toml"));
+    data_dir.cli(&["import", "acme", "customers", &file, "--map", &map]).done();
+    let records = exported(&data_dir, "customers");
+    let first = json!({"name": "Müller & Söhne GmbH", "customer_number": "00001",
+        "email": "info@mueller.example", "phone": "+49 351 12345", "street": "Hauptstraße 12",
+        "postal_code": "01067", "city": "Dresden", "country": "DE", "status": "active",
+        "customer_since": "2017-07-16", "notes": "Rechnung per E-Mail",
+        "custom": {"interne_nr": "17"}});
+    assert_eq!((records.len(), &records[0]), (3, &first));
+    let draft = data_dir.cli(&["import", "acme", "customers", &file, "--draft-map"]).done().stdout;
+    assert!(corrections(&draft, &std::fs::read_to_string(map).unwrap()) <= 2, "{draft}");
+}
+
+/// The number of lines of the map that the draft does not have.
+fn corrections(draft: &str, map: &str) -> usize {
+    let lines = |text: &str| -> Vec<String> {
+        let meant = text.lines().map(|line| line.split('#').next().unwrap().trim().to_owned());
+        meant.filter(|line| !line.is_empty()).collect()
+    };
+    let draft = lines(draft);
+    lines(map).into_iter().filter(|line| !draft.contains(line)).count()
+}
+
+/// A German file of 20 columns, four forms of dates and amounts with commas: as CSV in Windows-1252,
+/// and the same as workbooks of LibreOffice. The draft needs five corrections.
+#[test]
+#[ignore = "takes 5 s; .ci/run runs it"]
+fn long_a_german_file_has_a_draft_that_needs_few_corrections_in_three_forms() {
+    const LEFT_OUT: [(&str, &str); 4] = [
+        ("Standort", "custom.standort"),
+        ("Raum", "custom.raum"),
+        ("IP-Adresse", "custom.ip_adresse"),
+        ("Betriebssystem", "custom.betriebssystem"),
+    ];
+    if !has("soffice", "--version") {
+        return;
+    }
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");
+    let mut all = Vec::new();
+    for ending in ["csv", "xlsx", "ods"] {
+        let data_dir = DataDir::new(false);
+        data_dir.tenant("acme");
+        let home = data_dir.home();
+        fs::write(home.join("c.csv"), "name,customer_number,email\nEins,00001,\nZwei,00002,\n")
+            .unwrap();
+        fs::write(home.join("e.csv"), "customer_number,email\n00001,eva@mueller.example\n")
+            .unwrap();
+        data_dir.cli(&["import", "acme", "customers", "c.csv"]).done();
+        data_dir.cli(&["import", "acme", "employees", "e.csv"]).done();
+        fs::copy(fixtures.join("german.csv"), home.join("german.csv")).unwrap();
+        if ending != "csv" {
+            // Every column as text: a person who keeps the zeros does this.
+            let columns: Vec<String> = (1..=20).map(|column| format!("{column}/2")).collect();
+            let filter = format!("--infilter=CSV:59,34,1,1,{}", columns.join("/"));
+            let mut office = office(&data_dir);
+            run(office.args(["--convert-to", ending, &filter, "german.csv"]));
+        }
+        let file = format!("german.{ending}");
+        let import = ["import", "acme", "hardware", &file];
+        let mut map = data_dir.cli(&[&import[..], &["--draft-map"]].concat()).done().stdout;
+        for (heading, name) in LEFT_OUT {
+            let draft = format!("\"{heading}\" = \"\"");
+            assert!(map.contains(&draft), "{map}");
+            map = map.replace(&draft, &format!("\"{heading}\" = \"{name}\""));
+        }
+        fs::write(home.join("map.toml"), map).unwrap();
+        data_dir.cli(&[&import[..], &["--map", "map.toml"]].concat()).done();
+        all.push(exported(&data_dir, "hardware"));
+    }
+    let members = ["asset_tag", "serial_number", "type", "status", "purchase_date", "is_leased"];
+    let values: Vec<Value> =
+        all[0].iter().map(|record| members.map(|member| record[member].clone()).into()).collect();
+    let expected = [
+        json!(["0001", "00417", "laptop", "in_use", "2017-07-16", true]),
+        json!(["0002", "1E5", "printer", "in_stock", "2019-02-01", false]),
+        json!(["0003", "CN-07", "monitor", "in_repair", "2018-05-03", false]),
+        json!(["0004", null, "network", "retired", "2015-12-31", false]),
+    ];
+    assert_eq!(values, expected);
+    let costs: Vec<_> = all[0].iter().map(|record| record["purchase_cost_cents"].clone()).collect();
+    assert_eq!(costs, [262_382, 129_900, 8_990, 105_000]);
+    assert_eq!(all[0][0]["custom"]["betriebssystem"], "Windows 11");
+    assert!(all[1] == all[0] && all[2] == all[0], "{all:?}");
+}
+
+fn office(data_dir: &DataDir) -> Command {
+    let mut office = Command::new("soffice");
+    office.arg(format!("-env:UserInstallation=file://{}/profile", data_dir.home().display()));
+    office.arg("--headless").current_dir(data_dir.home());
+    office
+}
+
+const ROWS: usize = 5_000;
+
+/// LibreOffice Basic: types into 20 cells of the sheet, as a person does.
+const EDIT: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<script:module xmlns:script="http://openoffice.org/2000/script" script:name="Module1" script:language="StarBasic">
+Sub Edit(path As String)
+    document = StarDesktop.loadComponentFromURL(ConvertToURL(path), "_blank", 0, Array())
+    For n = 1 To 5
+        Enter document, "G" &amp; (n * 100), "00" &amp; n
+        Enter document, "E" &amp; (n * 200), "+49" &amp; n
+        Enter document, "K" &amp; (n * 300), "2095-03-0" &amp; n
+        Enter document, "M" &amp; (n * 400), "1E" &amp; n
+    Next
+    document.store()
+    document.close(True)
+End Sub
+Sub Enter(document, cell, text)
+    Dim place(0) As New com.sun.star.beans.PropertyValue
+    Dim typed(0) As New com.sun.star.beans.PropertyValue
+    place(0).Name = "ToPoint"
+    place(0).Value = cell
+    typed(0).Name = "StringName"
+    typed(0).Value = text
+    helper = createUnoService("com.sun.star.frame.DispatchHelper")
+    frame = document.CurrentController.Frame
+    helper.executeDispatch(frame, ".uno:GoToCell", "", 0, place())
+    helper.executeDispatch(frame, ".uno:EnterString", "", 0, typed())
+End Sub
+</script:module>"#;
+
+#[test]
+#[ignore = "takes 10 s; .ci/run runs it"]
+fn long_a_workbook_that_is_exported_edited_and_imported_changes_the_edited_cells() {
+    if !has("soffice", "--version") {
+        return;
+    }
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let mut text = String::from(
+        "name,customer_number,phone,postal_code,city,customer_since,custom.room,notes\n",
+    );
+    for n in 0..ROWS {
+        text.push_str(&format!(
+            "=1+{n} GmbH,{n:05},+4930{n},0{n:04},1E{n},20{:02}-02-28,00{n},@x -{n}\n",
+            n % 90
+        ));
+    }
+    fs::write(data_dir.home().join("c.csv"), text).unwrap();
+    data_dir.cli(&["import", "acme", "customers", "c.csv"]).done();
+    data_dir.cli(&["export", "acme", "customers", "--output", "c.xlsx"]).done();
+    let import = ["import", "acme", "customers", "c.xlsx", "--update-by", "id"];
+    let unchanged =
+        "imported 5,000 rows of customers into acme: 0 created, 0 changed, 5,000 unchanged\n";
+    assert_eq!(data_dir.cli(&import).done().stdout, unchanged);
+    // The first start makes the profile.
+    run(office(&data_dir).arg("--terminate_after_init"));
+    fs::write(data_dir.home().join("profile/user/basic/Standard/Module1.xba"), EDIT).unwrap();
+    let path = data_dir.home().join("c.xlsx");
+    let macro_call = format!("macro:///Standard.Module1.Edit({})", path.display());
+    run(office(&data_dir).arg(macro_call));
+    let output = data_dir.cli(&import).done();
+    let (_, changes) = output.stdout.split_once('\n').unwrap();
+    let mut counts: Vec<&str> = changes.trim().split(": ").nth(1).unwrap().split(", ").collect();
+    counts.sort_unstable();
+    assert_eq!(
+        counts,
+        ["custom.room 5", "customer_since 5", "phone 5", "postal_code 5"],
+        "{output:?}"
+    );
+    let records = exported(&data_dir, "customers");
+    assert_eq!([&records[98]["postal_code"], &records[198]["phone"]], ["001", "+491"]);
+    assert_eq!(
+        [&records[298]["customer_since"], &records[398]["custom"]["room"]],
+        ["2095-03-01", "1E1"]
+    );
+}
+
 #[test]
 fn the_sheet_and_the_faults_of_a_workbook_are_named() {
     let data_dir = DataDir::new(false);
@@ -140,10 +330,7 @@ fn what_a_spreadsheet_destroys_is_shown() {
     fs::write(data_dir.home().join("customers.csv"), text).unwrap();
     data_dir.cli(&["import", "acme", "customers", "customers.csv"]).done();
     data_dir.cli(&["export", "acme", "customers", "--output", "exported.csv"]).done();
-    let mut office = Command::new("soffice");
-    office.arg(format!("-env:UserInstallation=file://{}/profile", data_dir.home().display()));
-    office.args(["--headless", "--convert-to", "csv", "--outdir", "edited", "exported.csv"]);
-    run(office.current_dir(data_dir.home()));
+    run(office(&data_dir).args(["--convert-to", "csv", "--outdir", "edited", "exported.csv"]));
     let update = ["import", "acme", "customers", "edited/exported.csv", "--update-by", "id"];
     let output = data_dir.cli(&[&update[..], &["--dry-run"]].concat()).done();
     assert!(output.stdout.ends_with("\n20 records change: postal_code 20\n"), "{output:?}");

@@ -1,0 +1,467 @@
+//! The draft of a map (contract section 10, `--draft-map`), made from the headings and the words of
+//! a file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, BufRead};
+
+use encoding_rs::{Encoding, UTF_16BE, UTF_16LE, WINDOWS_1252};
+
+use super::columns::{Columns, TitleDoubt, cents_of};
+use super::import::unsuitable;
+use super::map::parse_date;
+use super::{Cell, ImportError, Map, Place, Row, Source, TakeRows};
+use crate::model::custom::is_name;
+use crate::model::validation::is_date;
+use crate::model::{Field, Kind, Resource};
+use crate::words::similarity;
+
+/// Returns a map for the file, as text.
+pub fn draft(
+    source: Source<'_>,
+    map: &Map,
+    resource: &'static Resource,
+) -> Result<String, ImportError> {
+    let columns = Columns::of(resource, map);
+    let mut reader = DraftReader { columns: &columns, headings: Vec::new(), doubt: None };
+    source.read(&mut reader)?;
+    let headings = reader.headings;
+    if headings.is_empty() {
+        return Err(unsuitable("the file is empty"));
+    }
+    let mut text = format!(
+        "# Correct this map. `tenantdesk fields {}` lists the fields. \"\" leaves a column out.\n\n\
+         [columns]\n",
+        resource.plural
+    );
+    let mut seen = BTreeSet::new();
+    for heading in headings.iter().filter(|heading| !heading.text.is_empty()) {
+        if seen.insert(&heading.text) {
+            text += &heading.entry();
+        } else {
+            text += &format!("# {} stands twice; rename one in the file\n", quoted(&heading.text));
+        }
+    }
+    for heading in &headings {
+        text += &heading.section();
+    }
+    let formats = formats(&headings, map);
+    if !formats.is_empty() {
+        text += &format!("\n[formats]\n{formats}");
+    }
+    Ok(text)
+}
+
+/// The encoding of a CSV file, unless it is UTF-8.
+pub fn guess_encoding(mut input: impl BufRead) -> io::Result<Option<&'static Encoding>> {
+    match input.fill_buf()? {
+        [0xff, 0xfe, ..] | [_, 0, ..] => return Ok(Some(UTF_16LE)),
+        [0xfe, 0xff, ..] | [0, ..] => return Ok(Some(UTF_16BE)),
+        _ => {}
+    }
+    let mut line = Vec::new();
+    while input.read_until(b'\n', &mut line)? > 0 {
+        if str::from_utf8(&line).is_err() {
+            return Ok(Some(WINDOWS_1252));
+        }
+        line.clear();
+    }
+    Ok(None)
+}
+
+/// The forms of dates that a draft knows.
+const DATE_FORMS: [&str; 7] = [
+    "DD.MM.YYYY",
+    "DD/MM/YYYY",
+    "MM/DD/YYYY",
+    "DD-MM-YYYY",
+    "YYYY/MM/DD",
+    "YYYY.MM.DD",
+    "YYYYMMDD",
+];
+
+/// So many different words of a column are in the draft.
+const MAX_WORDS: usize = 100;
+
+/// A column of the file.
+#[derive(Default)]
+struct Heading {
+    text: String,
+    /// The most similar column, or nothing.
+    name: String,
+    field: Option<&'static Field>,
+    /// The first value.
+    example: String,
+    words: BTreeSet<String>,
+    /// How many dates can be read by the same forms of [`DATE_FORMS`].
+    dates: BTreeMap<Vec<usize>, u64>,
+    /// How many amounts need a decimal comma, and how many exclude it.
+    commas: u64,
+    points: u64,
+}
+
+struct DraftReader<'a> {
+    columns: &'a Columns<'a>,
+    headings: Vec<Heading>,
+    doubt: Option<TitleDoubt>,
+}
+
+impl TakeRows for DraftReader<'_> {
+    fn take_row(&mut self, place: Place, row: Result<Row, String>) -> Result<bool, ImportError> {
+        let cells = match row {
+            Ok(Row::Cells(cells)) => cells,
+            Ok(Row::Object(_)) => return Err(unsuitable("JSON Lines have no headings")),
+            Err(message) => return Err(unsuitable(format!("{place}: {message}"))),
+        };
+        if self.headings.is_empty() {
+            self.headings = headings(self.columns, &cells);
+            if self.headings.iter().all(|heading| heading.name.is_empty()) {
+                self.doubt = Some(TitleDoubt::new(place, &cells, Vec::new()));
+            }
+            return Ok(true);
+        }
+        if let Some(doubt) = &mut self.doubt {
+            let is_decided = doubt.weigh(place, &cells);
+            if let Some(error) = doubt.errors.first() {
+                return Err(unsuitable(error.to_string()));
+            }
+            if is_decided {
+                self.doubt = None;
+            }
+        }
+        for (heading, cell) in self.headings.iter_mut().zip(&cells) {
+            heading.add(cell);
+        }
+        Ok(true)
+    }
+}
+
+/// Finds the most similar column for each heading. Each field is found once.
+fn headings(columns: &Columns<'_>, cells: &[Cell]) -> Vec<Heading> {
+    let mut pairs = Vec::new();
+    for (index, cell) in cells.iter().enumerate() {
+        for name in &columns.names {
+            let score = heading_score(columns, cell.text(), name);
+            if score > 0.0 {
+                pairs.push((score, index, name));
+            }
+        }
+    }
+    // A stable sort: of equal scores, the first heading and the first name win.
+    pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut headings: Vec<Heading> = Vec::new();
+    for cell in cells {
+        headings.push(Heading { text: cell.text().to_owned(), ..Heading::default() });
+    }
+    let mut set = Vec::new();
+    for (_, index, name) in pairs {
+        let field = columns.field_of(name);
+        let Some(heading) = headings.get_mut(index) else { continue };
+        if heading.name.is_empty() && !set.contains(&field) {
+            set.push(field);
+            heading.name.clone_from(name);
+            heading.field = columns.resource.field(field);
+        }
+    }
+    headings
+}
+
+fn heading_score(columns: &Columns<'_>, heading: &str, name: &str) -> f64 {
+    if columns.find(heading).name.as_deref() == Some(name) {
+        return 3.0;
+    }
+    let own = format!("{}.{name}", columns.resource.plural);
+    let mut score: f64 = 0.0;
+    for (key, words) in SYNONYMS {
+        if *key == name || *key == own {
+            score = score.max(word_score(&fold(heading), words));
+        }
+    }
+    score.max(word_score(&fold(heading), &fold(name)))
+}
+
+/// How similar `text` is to the most similar word; 0 if to none.
+fn word_score(text: &str, words: &str) -> f64 {
+    /// A shorter beginning says nothing.
+    const MIN_BEGINNING: usize = 5;
+    let mut best: f64 = 0.0;
+    for word in words.split(' ') {
+        let likeness = similarity(text, word);
+        let score = if text == word {
+            2.0
+        } else if likeness >= 0.8 {
+            likeness
+        } else if word.len() >= MIN_BEGINNING && (text.starts_with(word) || text.ends_with(word)) {
+            0.5 + 0.01 * word.len() as f64
+        } else {
+            0.0
+        };
+        best = best.max(score);
+    }
+    best
+}
+
+/// The text in lower case, without umlauts, spaces and punctuation.
+fn fold(text: &str) -> String {
+    let mut folded = String::new();
+    for letter in text.to_lowercase().chars() {
+        match letter {
+            'ä' => folded += "ae",
+            'ö' => folded += "oe",
+            'ü' => folded += "ue",
+            'ß' => folded += "ss",
+            letter => folded.extend(letter.is_alphanumeric().then_some(letter)),
+        }
+    }
+    folded
+}
+
+impl Heading {
+    /// The values of the field, if it has few.
+    fn values(&self) -> Vec<&'static str> {
+        match self.field.map(|field| field.kind) {
+            Some(Kind::Choice(values)) => values.to_vec(),
+            Some(Kind::Boolean) => vec!["true", "false"],
+            // A country.
+            Some(Kind::Text { min: 2, max: 2 }) => {
+                let values = WORDS.iter().map(|(value, _)| *value);
+                values.filter(|value| value.starts_with(char::is_uppercase)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn add(&mut self, cell: &Cell) {
+        let text = cell.text();
+        if text.is_empty() {
+            return;
+        }
+        if self.example.is_empty() {
+            text.clone_into(&mut self.example);
+        }
+        match self.field.map(|field| field.kind) {
+            Some(Kind::Date) if !is_date(text) => {
+                let fits = |form: &usize| {
+                    DATE_FORMS.get(*form).is_some_and(|form| parse_date(text, form).is_some())
+                };
+                let forms = (0..DATE_FORMS.len()).filter(fits).collect();
+                *self.dates.entry(forms).or_default() += 1;
+            }
+            Some(Kind::Integer) if matches!(cell, Cell::Text(_)) => {
+                let (comma, plain) = (cents_of(text, Some(',')), cents_of(text, None));
+                self.commas += u64::from(comma.is_some() && plain.is_none());
+                self.points += u64::from(comma.is_none() && plain.is_some());
+            }
+            _ if !self.values().is_empty() && self.words.len() < MAX_WORDS => {
+                self.words.insert(text.to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// The line in the section of columns.
+    fn entry(&self) -> String {
+        let (heading, name) = (quoted(&self.text), quoted(&self.name));
+        if !self.name.is_empty() {
+            return format!("{heading} = {name}\n");
+        }
+        let custom: Vec<String> =
+            self.text.split(|letter: char| !letter.is_alphanumeric()).map(fold).collect();
+        let custom = custom.join("_").trim_matches('_').to_owned();
+        let advice =
+            if is_name(&custom) { format!(" or \"custom.{custom}\":") } else { String::new() };
+        format!("{heading} = \"\"  #{advice} {}\n", quoted(&self.example))
+    }
+
+    /// The section of the words that are no values.
+    fn section(&self) -> String {
+        let values = self.values();
+        let mut lines = String::new();
+        for word in &self.words {
+            let is_bit = matches!(word.to_ascii_lowercase().as_str(), "true" | "false" | "1" | "0");
+            let is_boolean = values.contains(&"true") && is_bit;
+            let is_code = values.contains(&"DE") && word.chars().count() == 2;
+            if values.contains(&word.as_str()) || is_boolean || is_code {
+                continue;
+            }
+            let mut best = ("", 0.0);
+            for (value, words) in WORDS.iter().filter(|(value, _)| values.contains(value)) {
+                let score =
+                    word_score(&fold(word), words).max(word_score(&fold(word), &fold(value)));
+                if score > best.1 {
+                    best = (value, score);
+                }
+            }
+            lines += &match best.0 {
+                "" => format!("# {} = \"\"  # choose one of {}\n", quoted(word), values.join(", ")),
+                value => format!("{} = {}\n", quoted(word), quoted(value)),
+            };
+        }
+        if lines.is_empty() { lines } else { format!("\n[values.{}]\n{lines}", self.name) }
+    }
+}
+
+/// The formats of dates, amounts and the file.
+fn formats(headings: &[Heading], map: &Map) -> String {
+    let mut dates: BTreeMap<&Vec<usize>, u64> = BTreeMap::new();
+    for (forms, count) in headings.iter().flat_map(|heading| &heading.dates) {
+        *dates.entry(forms).or_default() += count;
+    }
+    // Every date with slashes can be read in both orders.
+    let is_ambiguous = readable(&dates, 1) > 0
+        && dates.keys().all(|forms| forms.contains(&1) == forms.contains(&2));
+    let mut chosen = Vec::new();
+    // Each time, the form that reads most of the dates that no earlier form reads.
+    while let Some(form) = (0..DATE_FORMS.len()).rev().max_by_key(|form| readable(&dates, *form))
+        && readable(&dates, form) > 0
+    {
+        dates.retain(|forms, _| !forms.contains(&form));
+        chosen.extend(DATE_FORMS.get(form).map(|form| quoted(form)));
+    }
+    let mut lines = String::new();
+    let advice = if is_ambiguous { "  # or months before days: \"MM/DD/YYYY\"" } else { "" };
+    match chosen.as_slice() {
+        [] => {}
+        [form] => lines += &format!("date = {form}{advice}\n"),
+        forms => lines += &format!("date = [{}]{advice}\n", forms.join(", ")),
+    }
+    let commas: u64 = headings.iter().map(|heading| heading.commas).sum();
+    if commas > headings.iter().map(|heading| heading.points).sum() {
+        lines += "decimal = \",\"\n";
+    }
+    if let Some(encoding) = map.encoding {
+        lines += &format!("encoding = \"{}\"\n", encoding.name().to_ascii_lowercase());
+    }
+    lines
+}
+
+/// How many of the dates can be read by the form.
+fn readable(dates: &BTreeMap<&Vec<usize>, u64>, form: usize) -> u64 {
+    dates.iter().filter(|(forms, _)| forms.contains(&form)).map(|(_, count)| count).sum()
+}
+
+/// A text as TOML has it.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).unwrap_or_default()
+}
+
+/// English and German words for columns, folded by [`fold`].
+const SYNONYMS: &[(&str, &str)] = &[
+    (
+        "customers.name",
+        "firma firmenname kunde kundenname company customer organisation unternehmen",
+    ),
+    (
+        "hardware.name",
+        "geraet geraetename bezeichnung device hostname computer computername rechner \
+         rechnername asset artikel gegenstand beschreibung description",
+    ),
+    (
+        "customer_number",
+        "kundennr kundennummer kdnr kundenid customerno customerid clientid debitor debitorennr \
+         debitorennummer accountnumber kunde",
+    ),
+    ("customer_email", "kundenemail kundenmail"),
+    (
+        "employee_number",
+        "personalnr personalnummer persnr mitarbeiternr mitarbeiternummer mitarbeiterid \
+         employeeid employeeno staffid",
+    ),
+    (
+        "employee_email",
+        "benutzer benutzeremail user username useremail nutzer anwender mitarbeiter \
+         mitarbeiteremail zugewiesenan assignedto besitzer owner",
+    ),
+    ("email", "mail emailadresse mailadresse emailaddress"),
+    (
+        "phone",
+        "telefon tel telefonnummer telefonnr telephone phonenumber rufnummer fon durchwahl mobil \
+         mobile handy",
+    ),
+    (
+        "street",
+        "strasse str strassehausnr strasseundhausnummer anschrift adresse address streetaddress",
+    ),
+    ("postal_code", "plz postleitzahl zip zipcode postcode"),
+    ("city", "ort stadt wohnort town standort location"),
+    ("country", "land staat countrycode laendercode nation"),
+    ("customer_since", "kundeseit kundeab seit since anlagedatum"),
+    (
+        "notes",
+        "notiz notizen bemerkung bemerkungen kommentar anmerkung anmerkungen hinweis info \
+         comment comments remark remarks note memo",
+    ),
+    ("status", "zustand kundenstatus geraetestatus state condition"),
+    ("first_name", "vorname firstname givenname rufname"),
+    ("last_name", "nachname name familienname surname familyname zuname"),
+    ("department", "abteilung abt dept team bereich"),
+    ("job_title", "position funktion titel title stelle beruf rolle role"),
+    ("is_active", "aktiv active beschaeftigt enabled"),
+    ("start_date", "eintritt eintrittsdatum beginn start hiredate"),
+    ("end_date", "austritt austrittsdatum ende end leavingdate"),
+    ("type", "typ art geraetetyp geraeteart kategorie category devicetype"),
+    ("manufacturer", "hersteller marke brand maker vendor fabrikat"),
+    ("model", "modell modellbezeichnung modelname typbezeichnung produkt product"),
+    ("serial_number", "seriennummer seriennr serial serialno sn snr servicetag"),
+    (
+        "asset_tag",
+        "inventarnummer inventarnr inventar invnr assetid assetnumber anlagennummer barcode \
+         geraetenummer geraetenr",
+    ),
+    (
+        "purchase_date",
+        "kaufdatum gekauftam anschaffungsdatum anschaffung rechnungsdatum purchased bought",
+    ),
+    (
+        "warranty_until",
+        "garantiebis garantie garantieende gewaehrleistung gewaehrleistungbis warranty \
+         warrantyend warrantyexpires",
+    ),
+    (
+        "purchase_cost",
+        "preis kaufpreis einkaufspreis anschaffungspreis anschaffungskosten kosten price cost \
+         purchaseprice nettopreis wert betrag",
+    ),
+    ("is_leased", "leasing geleast leased miete gemietet"),
+];
+
+/// English and German words for values, folded by [`fold`].
+const WORDS: &[(&str, &str)] = &[
+    ("prospect", "interessent lead anfrage neu"),
+    ("active", "aktiv bestandskunde kunde laufend"),
+    ("inactive", "inaktiv ehemalig gekuendigt passiv gesperrt former"),
+    ("laptop", "notebook convertible macbook"),
+    ("desktop", "pc computer rechner arbeitsplatz workstation tower"),
+    ("server", "nas"),
+    ("monitor", "bildschirm display screen"),
+    ("phone", "telefon handy smartphone mobiltelefon iphone"),
+    ("tablet", "ipad"),
+    ("printer", "drucker laserdrucker multifunktionsgeraet kopierer scanner"),
+    ("network", "netzwerk switch router firewall accesspoint wlan"),
+    ("peripheral", "zubehoer peripherie maus tastatur dockingstation docking headset webcam"),
+    ("other", "sonstiges sonstige andere anderes"),
+    (
+        "in_use",
+        "inbenutzung imeinsatz inbetrieb aktiv benutzt verwendet ausgegeben vergeben used \
+         assigned active deployed",
+    ),
+    ("in_stock", "lager auflager imlager vorrat verfuegbar frei available stock bestand reserve"),
+    ("in_repair", "reparatur inreparatur werkstatt defekt kaputt repair broken"),
+    ("retired", "ausgemustert entsorgt verkauft verschrottet ausserbetrieb disposed sold"),
+    ("lost", "verloren gestohlen vermisst stolen missing"),
+    ("true", "ja j wahr yes y x aktiv"),
+    ("false", "nein n falsch no inaktiv"),
+    ("DE", "deutschland germany d brd"),
+    ("AT", "oesterreich austria a"),
+    ("CH", "schweiz switzerland suisse"),
+    ("FR", "frankreich france"),
+    ("IT", "italien italy"),
+    ("ES", "spanien spain"),
+    ("NL", "niederlande holland netherlands"),
+    ("BE", "belgien belgium"),
+    ("LU", "luxemburg luxembourg"),
+    ("PL", "polen poland"),
+    ("CZ", "tschechien czechia"),
+    ("DK", "daenemark denmark"),
+    ("GB", "grossbritannien england uk unitedkingdom"),
+    ("US", "usa vereinigtestaaten unitedstates"),
+];
