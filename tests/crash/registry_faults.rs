@@ -6,7 +6,7 @@ use crate::disk_faults::{CALLS, ERRORS};
 use crate::recorder::{Call, Fault, Recorder};
 use crate::run::serve;
 use crate::support::server::Output;
-use crate::support::{TestServer, until};
+use crate::support::{Reply, TestServer, until};
 
 /// A server with one tenant and its client.
 struct Fixture<'a> {
@@ -32,7 +32,7 @@ impl<'a> Fixture<'a> {
     fn try_fault(&mut self, fault: &Fault, what: &str) {
         self.recorder.set_fault(fault);
         for _ in 0..2 {
-            let reply = self.client.next();
+            let reply = self.send(fault, what);
             assert!(matches!(reply.status, 200..300 | 500 | 503), "{what}: {reply}");
         }
         let made = self
@@ -42,11 +42,23 @@ impl<'a> Fixture<'a> {
             self.revoke(made["key"].as_str().unwrap(), &made["id"].to_string(), fault, what);
         }
         self.recorder.end_fault();
-        let client = &mut self.client;
         until(&format!("service resumes after {what}"), || {
-            (client.next().status < 300).then_some(())
+            (self.send(fault, what).status < 300).then_some(())
         });
         self.assert_revoked(what);
+    }
+
+    /// Sends the next request. The server writes the last uses of keys into the registry. If the
+    /// disk refuses to sync them, the process ends, and the repeat succeeds.
+    fn send(&mut self, fault: &Fault, what: &str) -> Reply {
+        if let Some(reply) = self.client.attempt() {
+            return reply;
+        }
+        assert_eq!(fault.call, Call::Sync, "{what}: no answer");
+        self.server.ended_at_failed_sync();
+        self.recorder.end_fault();
+        self.server.restart();
+        self.client.repeat()
     }
 
     fn revoke(&mut self, key: &str, id: &str, fault: &Fault, what: &str) {
