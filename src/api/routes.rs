@@ -62,9 +62,8 @@ pub enum PublicPage {
 
 pub const PANEL_PATH: &str = "/api_keys.php";
 
-/// The prefix below which all paths with a key and the API reference are also available (contract
-/// section 1).
-const PREFIX: &str = "/v1";
+/// All paths with a key and the API reference are also available below it (contract section 1).
+const VERSION: &str = "/v1";
 
 pub static ROUTES: [(&str, Route); 18] = [
     (CUSTOMER.path, Route::Api(&CUSTOMERS)),
@@ -110,7 +109,7 @@ const fn document(document: &'static Document) -> Route {
 
 impl Route {
     /// Whether the path is also available below `/v1`.
-    pub const fn is_prefixed(self) -> bool {
+    pub const fn has_version(self) -> bool {
         matches!(self, Route::Api(_) | Route::Page(PublicPage::Document(_)))
     }
 }
@@ -152,13 +151,16 @@ impl Action {
     }
 }
 
-/// Finds the route of a path. Returns the path without the prefix, and the route. Paths are
+/// Finds the route of a path. Returns the path without `/v1`, and the route. Paths are
 /// compared as sent, without percent-decoding.
 pub fn find(path: &str) -> Option<(&'static str, Route)> {
-    let bare = path.strip_prefix(PREFIX).unwrap_or(path);
-    let is_sent =
-        |(known, route): &&(&str, Route)| *known == if route.is_prefixed() { bare } else { path };
-    ROUTES.iter().find(is_sent).copied()
+    let bare = path.strip_prefix(VERSION).unwrap_or(path);
+    for &(known, route) in &ROUTES {
+        if known == if route.has_version() { bare } else { path } {
+            return Some((known, route));
+        }
+    }
+    None
 }
 
 /// The error of a path that is not in the table. Most other services have the id in the path.
@@ -190,7 +192,7 @@ pub fn max_body(path: &str, headers: &HeaderMap) -> usize {
     }
 }
 
-/// The metrics label of a path: the known path without prefix, or [`metrics::OTHER`].
+/// The metrics label of a path: the known path without `/v1`, or [`metrics::OTHER`].
 pub fn label(path: &str) -> &'static str {
     find(path).map_or(metrics::OTHER, |(path, _)| path)
 }

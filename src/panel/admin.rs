@@ -10,8 +10,8 @@ use crate::http::{Method, Request, Response};
 use crate::model::{KeyId, Scopes};
 use crate::password;
 use crate::store::registry::{
-    Action, Admin, Administration, Inactive, KeyRow, KeyState, NewKey, RegistryError, Replacement,
-    check_key_name,
+    Admin, Administration, EventKind, Inactive, KeyRow, KeyState, NewKey, RegistryError,
+    Replacement, check_key_name,
 };
 use crate::words::{capitalize, printable};
 
@@ -184,12 +184,12 @@ impl AdminRequest<'_> {
             "replace" => self.replace(form),
             "revoke" => {
                 let key = self.administer().revoke_key(key_id(form))?;
-                self.log(Action::KeyRevoked, Some(key.id));
+                self.log(EventKind::KeyRevoked, Some(key.id));
                 Ok(redirect("?done=revoked"))
             }
             "delete" => {
                 let key = self.administer().delete_key(key_id(form))?;
-                self.log(Action::KeyDeleted, Some(key.id));
+                self.log(EventKind::KeyDeleted, Some(key.id));
                 Ok(redirect("?done=deleted"))
             }
             "password" => self.change_password(form),
@@ -276,13 +276,13 @@ impl AdminRequest<'_> {
             Notice::invalid("Select when the old key expires. Nothing was changed.")
         })?;
         let Replacement { old, new, key } = self.administer().replace_key(key_id(form), overlap)?;
-        self.log(Action::KeyReplaced, Some(old.id));
+        self.log(EventKind::KeyReplaced, Some(old.id));
         Ok(self.show_once(new, key))
     }
 
     /// Keeps a new key for the page after the redirect, which shows it.
     fn show_once(&self, KeyRow { id, name, .. }: KeyRow, secret: String) -> Response {
-        self.log(Action::KeyCreated, Some(id));
+        self.log(EventKind::KeyCreated, Some(id));
         let (session, since) = (self.session.hash, self.request.received_at.monotonic);
         let mut keys = self.panel.pending_keys.lock();
         keys.push_back(PendingKey { session, id, name, secret, since });
@@ -308,7 +308,7 @@ impl AdminRequest<'_> {
             if attempts.verify(self.session.hash, self.request, current, stored)? {
                 let hash = password::hash(new).map_err(|error| Notice::internal(&error))?;
                 self.administer().set_password(&hash)?;
-                self.log(Action::PasswordChanged, None);
+                self.log(EventKind::PasswordChanged, None);
                 return Ok(SESSION.set(self.request, "", redirect("?done=password-changed")));
             }
             fields.push(("current", "This is not the current password.".to_owned()));
@@ -363,7 +363,7 @@ impl AdminRequest<'_> {
         self.panel.registry.administer(tenant, actor, self.request.received_at)
     }
 
-    fn log(&self, action: Action, key: Option<KeyId>) {
+    fn log(&self, action: EventKind, key: Option<KeyId>) {
         log_event(self.request, &self.session.tenant.name, action, key);
     }
 }

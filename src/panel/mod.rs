@@ -22,7 +22,7 @@ use crate::api::routes::PANEL_PATH;
 use crate::http::response::encode_unprintable;
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
-use crate::store::registry::{Action, Registry, TenantRow};
+use crate::store::registry::{EventKind, Registry, TenantRow};
 use admin::{AdminRequest, PendingKey};
 use form::Form;
 use page::{Content, NO_NOTICE, Notice, OVERLOADED, Page, SCRIPT, SESSION_ENDED, STYLE};
@@ -157,7 +157,7 @@ fn redirect(query: &str) -> Response {
 
 /// Logs an event. `docs/operations.md` describes the line, for programs that match it. `tenant` may
 /// be any text from a request.
-fn log_event(request: &Request, tenant: &str, action: Action, key: Option<KeyId>) {
+fn log_event(request: &Request, tenant: &str, action: EventKind, key: Option<KeyId>) {
     tracing::info!(
         tenant = &*encode_unprintable(tenant),
         action = action.as_str(),

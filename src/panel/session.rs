@@ -19,7 +19,7 @@ use crate::http::request::address_of;
 use crate::http::{Request, Response};
 use crate::password;
 use crate::secret;
-use crate::store::registry::{Action, RegistryError, SESSION_SECONDS, TenantRow};
+use crate::store::registry::{EventKind, RegistryError, SESSION_SECONDS, TenantRow};
 
 /// Maximum number of characters of a tenant's name that the form and the log repeat; valid names
 /// are shorter.
@@ -135,14 +135,14 @@ pub(super) fn sign_in(
     }
     match create_session(panel, request, name, form.get("password")) {
         Ok(token) => {
-            log_event(request, name, Action::SignedIn, None);
+            log_event(request, name, EventKind::SignedIn, None);
             *signed_in = Some(name.to_owned());
             let response = SESSION.set(request, &token, redirect(""));
             Ok(SIGN_IN.set(request, "", response))
         }
         Err(error) => {
             if error == WRONG_CREDENTIALS {
-                log_event(request, &shown, Action::FailedSignIn, None);
+                log_event(request, &shown, EventKind::FailedSignIn, None);
             }
             sign_in_page(request, error, &shown)
         }

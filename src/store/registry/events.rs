@@ -23,9 +23,9 @@ pub enum Admin {
     CommandLine,
 }
 
-/// The action that an event records.
+/// What an event records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum EventKind {
     KeyCreated,
     KeyReplaced,
     KeyRenamed,
@@ -38,20 +38,20 @@ pub enum Action {
     FailedSignIn,
 }
 
-impl Action {
+impl EventKind {
     /// The spelling in the registry and in the log.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Action::KeyCreated => "key created",
-            Action::KeyReplaced => "key replaced",
-            Action::KeyRenamed => "key renamed",
-            Action::KeyExpiryChanged => "key expiry changed",
-            Action::KeyLimitChanged => "key limit changed",
-            Action::KeyRevoked => "key revoked",
-            Action::KeyDeleted => "key deleted",
-            Action::PasswordChanged => "password changed",
-            Action::SignedIn => "signed in",
-            Action::FailedSignIn => "failed sign-in",
+            EventKind::KeyCreated => "key created",
+            EventKind::KeyReplaced => "key replaced",
+            EventKind::KeyRenamed => "key renamed",
+            EventKind::KeyExpiryChanged => "key expiry changed",
+            EventKind::KeyLimitChanged => "key limit changed",
+            EventKind::KeyRevoked => "key revoked",
+            EventKind::KeyDeleted => "key deleted",
+            EventKind::PasswordChanged => "password changed",
+            EventKind::SignedIn => "signed in",
+            EventKind::FailedSignIn => "failed sign-in",
         }
     }
 }
@@ -64,7 +64,7 @@ pub struct Event {
     pub at: Timestamp,
     /// `panel` or `command line`.
     pub actor: String,
-    /// The spelling of an [`Action`].
+    /// The spelling of an [`EventKind`].
     pub action: String,
     /// `None` for a command, and for an event from before addresses were stored.
     pub client: Option<IpAddr>,
@@ -74,7 +74,12 @@ pub struct Event {
 
 impl Event {
     /// `key` is the key that the action changed.
-    pub(super) fn new(action: Action, key: Option<KeyLabel>, actor: Admin, at: Timestamp) -> Event {
+    pub(super) fn new(
+        action: EventKind,
+        key: Option<KeyLabel>,
+        actor: Admin,
+        at: Timestamp,
+    ) -> Event {
         let (actor, client) = match actor {
             Admin::Panel(client) => ("panel", Some(client)),
             Admin::CommandLine => ("command line", None),

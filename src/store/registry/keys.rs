@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Span;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
-use super::events::Action;
+use super::events::EventKind;
 use super::{Administration, Inactive, Registry, RegistryError, Result, suspension, trial_over};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, Scopes, TenantId};
@@ -217,7 +217,7 @@ impl Administration<'_> {
             if key.revoked_at.is_none() {
                 key.revoked_at = Some(self.now.timestamp());
                 update(transaction, &key)?;
-                self.record(transaction, Action::KeyRevoked, Some(&key))?;
+                self.record(transaction, EventKind::KeyRevoked, Some(&key))?;
             }
             Ok(key)
         })
@@ -229,7 +229,7 @@ impl Administration<'_> {
         &self,
         id: KeyId,
         change: impl FnOnce(&mut KeyRow),
-    ) -> Result<(KeyRow, Vec<Action>)> {
+    ) -> Result<(KeyRow, Vec<EventKind>)> {
         self.change(|transaction| {
             let before = self.find_active_key(transaction, id)?;
             let mut key = before.clone();
@@ -238,11 +238,11 @@ impl Administration<'_> {
             self.check_end(key.expires_at)?;
             update(transaction, &key)?;
             let differences = [
-                (key.name != before.name).then_some(Action::KeyRenamed),
-                (key.expires_at != before.expires_at).then_some(Action::KeyExpiryChanged),
-                (key.rate_limit != before.rate_limit).then_some(Action::KeyLimitChanged),
+                (key.name != before.name).then_some(EventKind::KeyRenamed),
+                (key.expires_at != before.expires_at).then_some(EventKind::KeyExpiryChanged),
+                (key.rate_limit != before.rate_limit).then_some(EventKind::KeyLimitChanged),
             ];
-            let actions: Vec<Action> = differences.into_iter().flatten().collect();
+            let actions: Vec<EventKind> = differences.into_iter().flatten().collect();
             actions.iter().try_for_each(|action| self.record(transaction, *action, Some(&key)))?;
             Ok((key, actions))
         })
@@ -252,7 +252,7 @@ impl Administration<'_> {
         self.change(|transaction| {
             let key = self.find_key(transaction, id)?;
             transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id.0])?;
-            self.record(transaction, Action::KeyDeleted, Some(&key))?;
+            self.record(transaction, EventKind::KeyDeleted, Some(&key))?;
             Ok(key)
         })
     }
@@ -271,7 +271,7 @@ impl Administration<'_> {
             let (new, key) = self.insert_key(transaction, &new)?;
             old.expires_at = Some(expires_at.map_or(overlap_end, |end| end.min(overlap_end)));
             update(transaction, &old)?;
-            self.record(transaction, Action::KeyReplaced, Some(&old))?;
+            self.record(transaction, EventKind::KeyReplaced, Some(&old))?;
             Ok(Replacement { old, new, key })
         })
     }
@@ -331,7 +331,7 @@ impl Administration<'_> {
         let values =
             params![self.tenant_id.0, name, hash, prefix, scopes, now, expires_at, rate_limit];
         let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
-        self.record(transaction, Action::KeyCreated, Some(&row))?;
+        self.record(transaction, EventKind::KeyCreated, Some(&row))?;
         Ok((row, key))
     }
 }

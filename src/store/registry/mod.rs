@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub(in crate::store) use events::EVENT_COLUMNS;
-pub use events::{Action, Admin, Event};
+pub use events::{Admin, Event, EventKind};
 pub(in crate::store) use keys::KEY_COLUMNS;
 pub use keys::{
     KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
@@ -148,7 +148,7 @@ impl Administration<'_> {
     fn record(
         &self,
         transaction: &Transaction<'_>,
-        action: Action,
+        action: EventKind,
         key: Option<&KeyRow>,
     ) -> rusqlite::Result<()> {
         let key = key.cloned().map(KeyLabel::from);

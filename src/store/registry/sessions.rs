@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rusqlite::{OptionalExtension as _, params};
 
-use super::events::{Action, Admin, Event};
+use super::events::{Admin, Event, EventKind};
 use super::tenants::TenantRow;
 use super::{Administration, Registry, RegistryError, Result};
 use crate::clock::Moment;
@@ -17,7 +17,8 @@ impl Registry {
     /// Records a failed sign-in in memory. [`Registry::flush`] and the next sign-in write it: a
     /// response that waits for the disk would tell that the tenant exists.
     pub fn record_failed_sign_in(&self, tenant_id: TenantId, client: IpAddr, now: Moment) {
-        let event = Event::new(Action::FailedSignIn, None, Admin::Panel(client), now.timestamp());
+        let event =
+            Event::new(EventKind::FailedSignIn, None, Admin::Panel(client), now.timestamp());
         self.unwritten.lock().failed_sign_ins.push((tenant_id, event));
     }
 
@@ -52,7 +53,7 @@ impl Registry {
             let inserted = transaction.prepare_cached(sql)?.execute(values)? == 1;
             if inserted {
                 let admin = self.administer(tenant.id, Admin::Panel(client), now);
-                admin.record(transaction, Action::SignedIn, None)?;
+                admin.record(transaction, EventKind::SignedIn, None)?;
             }
             Ok(inserted)
         })
@@ -87,7 +88,7 @@ impl Administration<'_> {
                 return Err(RegistryError::NoTenant(self.tenant_id.to_string()));
             }
             transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [self.tenant_id.0])?;
-            Ok(self.record(transaction, Action::PasswordChanged, None)?)
+            Ok(self.record(transaction, EventKind::PasswordChanged, None)?)
         })
     }
 }

@@ -278,23 +278,23 @@ fn a_thousand_sign_ins_and_a_thousand_changes_are_kept() {
     let acme = fixture.tenant("acme");
     let (row, _) = fixture.key(&acme);
     let at = fixture.clock.now().timestamp();
-    let insert = |action: Action, count: usize| {
+    let insert = |action: EventKind, count: usize| {
         let event = Event::new(action, None, PANEL, at);
         let write = |transaction: &Transaction<'_>| {
             (0..count).try_for_each(|_| Ok(event.insert(transaction, acme.id)?))
         };
         fixture.registry.change(write).unwrap();
     };
-    insert(Action::KeyRevoked, 10);
-    insert(Action::FailedSignIn, 1_200);
-    insert(Action::SignedIn, 300);
+    insert(EventKind::KeyRevoked, 10);
+    insert(EventKind::FailedSignIn, 1_200);
+    insert(EventKind::SignedIn, 300);
     let changes = fixture.registry.admin_changes(acme.id, 5_000).unwrap();
     assert_eq!(changes.len(), 11, "sign-ins displace no change");
     assert_eq!(changes.last().unwrap().key.as_ref().unwrap().id, row.id);
     let sign_ins = fixture.registry.sign_ins(acme.id, 5_000).unwrap();
     let failed = sign_ins.iter().filter(|event| event.action == "failed sign-in").count();
     assert_eq!((sign_ins.len(), failed), (1_000, 700));
-    insert(Action::KeyDeleted, 1_000);
+    insert(EventKind::KeyDeleted, 1_000);
     let changes = fixture.registry.admin_changes(acme.id, 5_000).unwrap();
     assert!(changes.len() == 1_000 && changes.iter().all(|event| event.action == "key deleted"));
     assert_eq!(fixture.registry.sign_ins(acme.id, 5_000).unwrap(), sign_ins);
