@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::GlobalOptions;
-use super::user::quoted;
+use super::user::{self, quoted};
 use crate::clock::{Clock, Moment};
 use crate::files::{free_space, user_name};
 use crate::store::archive::{BackupKind, Finding, backup, check};
@@ -129,12 +129,9 @@ fn check_free_space(data_dir: &Path) -> Check {
 /// them, and that others have no access. Access of others to a directory is a warning, because the
 /// owner may have set its mode; the program always creates files without access for others.
 fn check_permissions(data_dir: &Path) -> io::Result<Check> {
-    let of_directory = fs::metadata(data_dir)?.uid();
-    let of_registry = fs::symlink_metadata(data_dir.join(REGISTRY_FILE))?.uid();
-    // A container's volume may belong to root. Its group lets the service in, and may be given
-    // access to each file in it. Otherwise the service runs as the owner of the directory.
-    let is_volume = of_directory == 0 && of_registry != 0;
-    let owner = if is_volume { of_registry } else { of_directory };
+    let (owner, _) = user::owner(data_dir)?;
+    // The group of a container's volume may be given access to each file in it.
+    let is_volume = fs::metadata(data_dir)?.uid() != owner;
     let (strangers, letters) = if is_volume { (0o007, "o") } else { (0o077, "go") };
     let (mut state, mut messages, mut foreign) = (State::Ok, Vec::new(), Vec::new());
     for path in files_of_databases(data_dir) {

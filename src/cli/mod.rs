@@ -53,7 +53,8 @@ struct Arguments {
 /// The options of every command.
 #[derive(Debug, Args)]
 struct GlobalOptions {
-    /// The directory of the databases
+    /// The directory of the databases; for root, that of the service in /var/lib/tenantdesk if there
+    /// is one
     #[arg(
         long,
         global = true,

@@ -65,7 +65,7 @@ pub(super) fn become_owner(
 /// The user and the group that the service has. A container's volume may belong to root, and let
 /// the service in by its group. Then the registry in it decides. If there is no directory, the one
 /// above decides.
-fn owner(data_dir: &Path) -> io::Result<(u32, u32)> {
+pub(super) fn owner(data_dir: &Path) -> io::Result<(u32, u32)> {
     for path in data_dir.ancestors() {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let directory = match fs::metadata(path) {
