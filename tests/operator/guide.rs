@@ -51,7 +51,7 @@ impl StandIns {
         self.pairs.iter().fold(value.to_owned(), |text, (real, known)| text.replace(real, known))
     }
 
-    /// A body as the guide has it: without members of a record that are null.
+    /// A body as the guide has it: without members of a record that are null, empty or times.
     fn body(&mut self, body: &[u8]) -> String {
         let mut body: Value = serde_json::from_slice(body).unwrap();
         self.fix("", &mut body);
@@ -62,7 +62,10 @@ impl StandIns {
         match (name, &mut *value) {
             (_, Value::Object(members)) => {
                 if members.contains_key("etag") && members.contains_key("updated_at") {
-                    members.retain(|_, member| !member.is_null());
+                    members.retain(|name, member| {
+                        let is_time = name == "created_at" || name == "updated_at";
+                        !is_time && !member.is_null() && *member != json!({})
+                    });
                 }
                 members.iter_mut().for_each(|(name, member)| self.fix(name, member));
             }
