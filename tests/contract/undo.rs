@@ -1,10 +1,10 @@
 //! Contract section 10: `undo` takes changes of the change log back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
+
+use tenantdesk::clock::{Clock, Timestamp};
 
 use crate::model::body;
 use crate::support::contract::RESOURCES;
@@ -66,7 +66,8 @@ struct Shop {
     server: TestServer,
     tenant: Tenant,
     clients: [(Key, Api); 2],
-    start: SystemTime,
+    /// In seconds.
+    start: i64,
     rng: Random,
     history: Vec<Step>,
     /// The number of steps with a time of their own.
@@ -80,7 +81,15 @@ impl Shop {
         let clients = [tenant.key(ALL), tenant.key(ALL)];
         let clients = clients.map(|key| (key.clone(), server.with_key(&key.key)));
         let (rng, history) = (Random::new(seed), Vec::new());
-        Shop { server, tenant, clients, rng, history, start: SystemTime::now(), dated: 0 }
+        Shop {
+            server,
+            tenant,
+            clients,
+            rng,
+            history,
+            start: Clock::system().now().unix_seconds(),
+            dated: 0,
+        }
     }
 
     fn state(&self) -> State {
@@ -163,8 +172,8 @@ impl Shop {
 
     /// The time of a step: an hour before the start, each a second after the step before.
     fn time(&self, step: usize) -> String {
-        let start = self.start - Duration::from_secs(3_600) + Duration::from_secs(step as u64);
-        Timestamp::try_from(start).unwrap().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+        let seconds = self.start - 3_600 + i64::try_from(step).unwrap();
+        Timestamp::from_unix(seconds).to_string()
     }
 
     /// Dates each step to its time.

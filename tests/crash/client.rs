@@ -104,6 +104,13 @@ impl<'a> Client<'a> {
         self.attempt().expect("an answer")
     }
 
+    #[track_caller]
+    pub(crate) fn make_requests(&mut self, count: usize) {
+        for _ in 0..count {
+            self.next();
+        }
+    }
+
     /// The same with a server that may end. `None`: there was no answer.
     pub(crate) fn attempt(&mut self) -> Option<Reply> {
         self.count += 1;

@@ -47,9 +47,7 @@ fn prepare() -> Image {
     for name in ["one", "two"] {
         let key = data_dir.tenant(name).key(&["all"]).key;
         let mut client = Client::new(&recorder, name, &key);
-        for _ in 0..8 {
-            client.next();
-        }
+        client.make_requests(8);
     }
     server.stop();
     data_dir.cli(&["backup", "backups"]).done();

@@ -46,12 +46,12 @@ impl Fixture {
         let keys = ["one", "two"].map(|name| data_dir.tenant(name).key(&["all"]).key);
         let mut clients =
             [Client::new(&recorder, "one", &keys[0]), Client::new(&recorder, "two", &keys[1])];
-        clients.iter_mut().for_each(|client| (0..24).for_each(|_| drop(client.next())));
+        clients.iter_mut().for_each(|client| client.make_requests(24));
         data_dir.cli(&["backup", "backups"]).done();
         // Half of the content is in the files, and half in their logs.
         server.stop();
         server.restart();
-        clients.iter_mut().for_each(|client| (0..24).for_each(|_| drop(client.next())));
+        clients.iter_mut().for_each(|client| client.make_requests(24));
         data_dir.cli(&["key", "create", "two", "--name", "in the log", "--scope", "all"]).done();
         let content = [0, 1].map(|number: usize| observe(&data_dir.with_key(&keys[number])));
         server.kill();

@@ -69,9 +69,7 @@ impl<'a> Fixture<'a> {
         let mut clients =
             [Client::new(recorder, "u", &keys[UNLUCKY]), Client::new(recorder, "o", &keys[OTHER])];
         for client in &mut clients {
-            for _ in 0..4 {
-                client.next();
-            }
+            client.make_requests(4);
         }
         Fixture { recorder, server, clients, keys, tried: 0, age: 0 }
     }

@@ -67,9 +67,7 @@ impl<'a> Scene<'a> {
     /// Both clients go on.
     fn go_on(&mut self) {
         for (client, _) in &mut self.clients {
-            for _ in 0..3 {
-                client.next();
-            }
+            client.make_requests(3);
         }
     }
 

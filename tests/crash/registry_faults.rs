@@ -22,9 +22,7 @@ impl<'a> Fixture<'a> {
         let key = recorder.data_dir.tenant("acme").key(&["all"]).key;
         let server = serve(recorder, &[]);
         let mut client = Client::new(recorder, "c", &key);
-        for _ in 0..4 {
-            client.next();
-        }
+        client.make_requests(4);
         Fixture { recorder, server, client, revoked: Vec::new() }
     }
 

@@ -142,9 +142,7 @@ pub(crate) fn first_start() -> Run {
     ];
     operator.history.add("serve --create-tenant acme", 0, Some(acknowledged), effect);
     let mut client = Client::new(&recorder, "c", &key);
-    for _ in 0..8 {
-        client.next();
-    }
+    client.make_requests(8);
     let clients = vec![client_run(client, &key)];
     server.stop();
     let serve = options.map(str::to_owned).to_vec();
@@ -177,9 +175,7 @@ pub(crate) fn everything() -> Run {
     let mut clients = while_clients_write(&recorder, &keys, || operate(&mut operator, &keys));
     operator.back_up(&[]);
     let mut late = Client::new(&recorder, "late", &keys[1]);
-    for _ in 0..4 {
-        late.next();
-    }
+    late.make_requests(4);
     server.stop();
     clients.push(client_run(late, &keys[1]));
     finish("everything", &recorder, start, operator, clients)
@@ -215,9 +211,7 @@ fn while_clients_write(
 /// The operator's commands, and the requests of a client of its own tenant.
 fn operate(operator: &mut Operator<'_>, keys: &[String; 3]) -> Vec<ClientRun> {
     let mut client = Client::new(operator.recorder, "op", &keys[2]);
-    for _ in 0..6 {
-        client.next();
-    }
+    client.make_requests(6);
     operator.change_keys();
     operator.back_up(&["operated"]);
     let at_backup = client.history.end();
@@ -227,9 +221,7 @@ fn operate(operator: &mut Operator<'_>, keys: &[String; 3]) -> Vec<ClientRun> {
     let (started, _, acknowledged) =
         timed(operator.recorder, &["restore", "backups", "operated", "--force"]);
     client.history.restored(started, acknowledged, &at_backup);
-    for _ in 0..4 {
-        client.next();
-    }
+    client.make_requests(4);
     let mut imports = History::default();
     let run = operator.import("acme", "im-port", &mut imports);
     operator.undo("acme", &run, &mut imports);
@@ -237,9 +229,7 @@ fn operate(operator: &mut Operator<'_>, keys: &[String; 3]) -> Vec<ClientRun> {
     operator.back_up(&["operated", "--keep", "1"]);
     operator.change_tenants();
     operator.change_passwords("operated", "acme");
-    for _ in 0..3 {
-        client.next();
-    }
+    client.make_requests(3);
     let imports = ClientRun { name: "im".to_owned(), key: keys[0].clone(), history: imports };
     vec![client_run(client, &keys[2]), imports]
 }
@@ -278,9 +268,7 @@ pub(crate) fn upgrade() -> Run {
     let api = server.with_key(&key);
     until("acme is migrated", || (api.get("/customers.php").status == 200).then_some(()));
     let mut client = Client::new(&recorder, "c", &key);
-    for _ in 0..8 {
-        client.next();
-    }
+    client.make_requests(8);
     server.stop();
     let mut clients = vec![client_run(client, &key)];
     for (name, history) in fixture_records(&fixture().join("records.jsonl")) {
@@ -318,9 +306,7 @@ pub(crate) fn restore_anew() -> Run {
     let (key, _) = operator.create_key("acme");
     let mut server = serve(&source, &[]);
     let mut client = Client::new(&source, "c", &key);
-    for _ in 0..16 {
-        client.next();
-    }
+    client.make_requests(16);
     server.stop();
     let recorder = Recorder::in_memory();
     let backups = recorder.data_dir.home().join("backups");
