@@ -62,6 +62,7 @@ fn record(resource: &'static Resource) -> Value {
         members[name]["readOnly"] = json!(true);
     }
     let mut record = object(resource.about, members);
+    let etag = record["properties"].as_object_mut().unwrap().shift_remove("etag");
     for inclusion in resource.inclusions() {
         let (name, resource) = (inclusion.name(), inclusion.resource);
         let mut included = nullable(schema_ref(&title(resource)));
@@ -69,6 +70,7 @@ fn record(resource: &'static Resource) -> Value {
             json!(format!("The {} that it belongs to. Only with `include={name}`.", resource.name));
         record["properties"][name] = included;
     }
+    record["properties"]["etag"] = etag.into();
     record
 }
 

@@ -1,5 +1,4 @@
 //! What the tests know of the contract. Resources and fields come from the program's declarations.
-//! `golden/interface.txt` shows each change of a declaration.
 
 use std::sync::LazyLock;
 
@@ -113,15 +112,6 @@ impl Resource {
         self.references.iter().any(|(field, ..)| *field == name)
     }
 
-    /// The names that `include` can have (section 4), in the order of the members.
-    pub(crate) fn inclusions(&self) -> &'static [&'static str] {
-        match self.singular {
-            "hardware" => &["employee", "customer"],
-            "employee" => &["customer"],
-            _ => &[],
-        }
-    }
-
     /// The address of one record.
     pub(crate) fn at(&self, id: i64) -> String {
         format!("{}?id={id}", self.path)
@@ -179,35 +169,4 @@ pub(crate) fn is_timestamp(text: &str) -> bool {
             .bytes()
             .zip(b"0000-00-00T00:00:00Z")
             .all(|(a, b)| a == *b || (*b == b'0' && a.is_ascii_digit()))
-}
-
-/// Checks a record and the records that it includes. Behind its fields it has a record or null for
-/// each name.
-#[track_caller]
-pub(crate) fn check_including(resource: &Resource, include: &[&str], record: &Value) {
-    let mut own = record.clone();
-    let mut expected = resource.members();
-    for name in resource.inclusions().iter().filter(|name| include.contains(name)) {
-        expected.push(name);
-        let included = own.as_object_mut().unwrap().shift_remove(*name).unwrap();
-        let of_name = RESOURCES.iter().find(|resource| resource.singular == *name).unwrap();
-        if !included.is_null() {
-            check_record(of_name, &included);
-        }
-    }
-    expected.push("etag");
-    let names: Vec<&String> = record.as_object().unwrap().keys().collect();
-    assert_eq!(names, expected, "{record}");
-    check_record(resource, &own);
-}
-
-/// Checks that `record` has every field of `resource` in its order, `id` first. `schema.rs` checks
-/// the values.
-#[track_caller]
-pub(crate) fn check_record(resource: &Resource, record: &Value) {
-    let object = record.as_object().unwrap_or_else(|| panic!("no record: {record}"));
-    let names: Vec<&str> = object.keys().map(String::as_str).collect();
-    let members = [resource.members(), vec!["etag"]].concat();
-    assert_eq!(names, members, "every field of a {}, in its order", resource.singular);
-    assert!(record["etag"].as_str().is_some_and(is_etag), "{record}");
 }

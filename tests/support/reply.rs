@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::contract::{
-    CHANGES, RESOURCES, check_including, check_record, is_batch, is_etag, is_timestamp, is_uuid,
-    needs_key, resource_at,
+    CHANGES, RESOURCES, is_batch, is_etag, is_timestamp, is_uuid, needs_key, resource_at,
 };
 
 /// The request, which a check of the reply needs.
@@ -46,17 +45,10 @@ pub(crate) struct Reply {
 }
 
 /// The refusals that come before the rate limit; a 503 or 500 can come before or after it.
-const BEFORE_THE_LIMIT: [&str; 9] = [
-    "missing_authorization",
-    "malformed_api_key",
-    "invalid_api_key",
-    "revoked_api_key",
-    "expired_api_key",
-    "tenant_inactive",
-    "insufficient_scope",
-    "malformed_request",
-    "overloaded",
-];
+const BEFORE_THE_LIMIT: &str = "
+    missing_authorization malformed_api_key invalid_api_key revoked_api_key expired_api_key
+    tenant_inactive insufficient_scope malformed_request overloaded
+";
 
 const LIMIT_HEADERS: [&str; 3] =
     ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
@@ -187,9 +179,7 @@ impl Reply {
             self.check_limit_headers();
         }
         match resource_at(&path) {
-            Some(resource) if self.status < 300 && self.asked.method != "HEAD" => {
-                self.check_success(resource)
-            }
+            Some(_) if self.status < 300 && self.asked.method != "HEAD" => self.check_success(),
             Some(_) if self.status == 304 => self.check_etag(),
             None if self.status == 200 && is_batch(&path) => self.check_results(),
             // `update_by` may have found no record.
@@ -223,15 +213,14 @@ impl Reply {
             };
             assert_eq!(has, expected, "{self}");
             if let Some(location) = result["location"].as_str() {
-                let (path, id) = location.split_once("?id=").unwrap();
+                let (_, id) = location.split_once("?id=").unwrap();
                 assert_eq!(result["body"]["id"].to_string(), id, "{self}");
                 assert_eq!(result["body"]["etag"], result["etag"], "{self}");
-                check_record(resource_at(path).unwrap(), &result["body"]);
             }
         }
     }
 
-    /// A page of the journal: order and records of its entries.
+    /// A page of the change log: the order of its entries, and their records.
     #[track_caller]
     fn check_changes(&self) {
         let body = self.json();
@@ -239,17 +228,9 @@ impl Reply {
         assert_eq!(self.header("ETag"), None, "{self}");
         let entries = body["data"].as_array().unwrap();
         for entry in entries {
-            let resource =
-                RESOURCES.iter().find(|resource| entry["resource"] == resource.plural).unwrap();
-            for record in [&entry["record"], &entry["before"]]
-                .into_iter()
-                .filter(|record| record.get("id").is_some())
-            {
-                // The former record of a deletion has no version.
-                let mut record = record.clone();
-                record.as_object_mut().unwrap().entry("etag").or_insert("\"1\"".into());
-                check_record(resource, &record);
-                assert_eq!(record["id"], entry["id"], "{self}");
+            let records = [&entry["record"], &entry["before"]].into_iter();
+            for id in records.filter_map(|record| record.get("id")) {
+                assert_eq!(*id, entry["id"], "{self}");
             }
         }
         assert!(
@@ -311,17 +292,9 @@ impl Reply {
 
     #[track_caller]
     fn check_body(&self) {
-        let content_type = self.header("Content-Type");
-        if matches!(self.status, 204 | 304) {
-            assert_eq!(
-                (self.body.len(), content_type),
-                (0, None),
-                "{} has no body: {self}",
-                self.status
-            );
-        }
         let is_json = self.body.first().is_some_and(|byte| *byte == b'{' || *byte == b'[');
         if is_json {
+            let content_type = self.header("Content-Type");
             assert_eq!(content_type, Some("application/json; charset=utf-8"), "{self}");
         }
     }
@@ -422,7 +395,7 @@ impl Reply {
             // The tenant was suspended after the check of the limit.
             return;
         }
-        let refused_before = BEFORE_THE_LIMIT.contains(&code.as_str())
+        let refused_before = BEFORE_THE_LIMIT.split_whitespace().any(|before| before == code)
             || self.status == 401
             || self.status == 403
             || (self.status == 400 && self.asked.has_two_authorizations());
@@ -444,15 +417,25 @@ impl Reply {
         }
     }
 
+    /// `schema.rs` checks the members of a record. It does not know which `include` asked for.
     #[track_caller]
-    fn check_success(&self, resource: &'static super::contract::Resource) {
+    fn check_record(&self, record: &Value) {
+        assert!(record["etag"].as_str().is_some_and(is_etag), "{record}");
+        for name in ["employee", "customer"] {
+            let is_wanted = self.asked.include().contains(&name);
+            assert_eq!(record.get(name).is_some(), is_wanted, "{record}");
+        }
+    }
+
+    #[track_caller]
+    fn check_success(&self) {
         if self.status == 204 {
             return assert_eq!(self.header("ETag"), None, "{self}");
         }
         let body = self.json();
         let include = self.asked.include();
         if self.asked.method != "GET" || body.get("data").is_none() {
-            check_including(resource, &include, &body);
+            self.check_record(&body);
             if include.is_empty() {
                 self.check_etag();
                 let is_replay = self.was_replayed();
@@ -462,9 +445,7 @@ impl Reply {
             }
             assert_eq!(self.header("Link"), None, "{self}");
         } else {
-            for record in body["data"].as_array().unwrap() {
-                check_including(resource, &include, record);
-            }
+            body["data"].as_array().unwrap().iter().for_each(|record| self.check_record(record));
             assert_eq!(self.header("Link").is_some(), body["next_cursor"].is_string(), "{self}");
             assert_eq!(self.header("ETag"), None, "a list has no version: {self}");
         }
