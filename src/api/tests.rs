@@ -5,6 +5,7 @@
 
 use serde_json::json;
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -427,7 +428,8 @@ fn batches() -> Messages {
     messages
 }
 
-/// Every field with every kind of invalid value.
+/// Every field with every kind of invalid value. Of messages that differ in the field or in numbers
+/// alone, the first.
 fn fields() -> Messages {
     let long = "x".repeat(5001);
     let inputs = [
@@ -440,14 +442,18 @@ fn fields() -> Messages {
         ("{}", json!({})),
         ("5001 characters", json!(long)),
     ];
-    let mut messages = Messages::new();
+    let (mut messages, mut shapes) = (Messages::new(), HashSet::new());
     for resource in ALL {
         for field in resource.fields {
+            let mut add = |situation: &str, message: String| {
+                let shape = message.replace(field.name, "");
+                if shapes.insert(shape.replace(|letter: char| letter.is_ascii_digit(), "")) {
+                    messages
+                        .push((format!("{} {} {situation}", resource.name, field.name), message));
+                }
+            };
             if field.required {
-                messages.push((
-                    format!("{} {} not sent", resource.name, field.name),
-                    field.missing().message,
-                ));
+                add("not sent", field.missing().message);
             }
             for (shown, input) in &inputs {
                 let message = match field.check(input) {
@@ -459,7 +465,7 @@ fn fields() -> Messages {
                         faults.iter().map(text).collect()
                     }
                 };
-                messages.push((format!("{} {} {shown}", resource.name, field.name), message));
+                add(shown, message);
             }
         }
     }
