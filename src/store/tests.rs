@@ -22,16 +22,24 @@ fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-5")
 }
 
+/// Copies a database that 0.4.0 made: `registry.db` or `tenant.db`.
+pub(super) fn unpack(name: &str, to: &Path) {
+    let databases = fs::File::open(fixture().join("databases.zip")).unwrap();
+    let mut databases = zip::ZipArchive::new(databases).unwrap();
+    let mut to = fs::File::create(to).unwrap();
+    std::io::copy(&mut databases.by_name(name).unwrap(), &mut to).unwrap();
+}
+
 /// A data directory of 0.4.0: its registry, and `tenants` copies of its tenant's file.
 fn data_dir(tenants: i64) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path();
     let registry = data_dir::registry_database(data);
-    fs::copy(fixture().join("registry.db"), registry.path()).unwrap();
+    unpack("registry.db", registry.path());
     fs::create_dir(data_dir::tenants_dir(data)).unwrap();
     for id in 1..=tenants {
         let file = data_dir::tenant_database(data, TenantId(id));
-        fs::copy(fixture().join("tenant.db"), file.path()).unwrap();
+        unpack("tenant.db", file.path());
     }
     directory
 }

@@ -35,7 +35,7 @@ def address(server):
     return {"TENANTDESK_URL": server.url, "TENANTDESK_KEY": server.key, "SLOW_KEY": server.slow_key}
 
 
-# Each client has a server of its own, since they run at once: each waits up to a minute for the end of its key's window.
+# Each client has a server of its own, because each counts its records and they run at once.
 with Server(sys.argv[1]) as server, Server(sys.argv[1]) as for_hey, Server(sys.argv[1]) as for_orval:
     for name in ("generated", "compiled"):
         shutil.rmtree(DIRECTORY / name, ignore_errors=True)

@@ -21,45 +21,15 @@ fn the_record_paths_are_served_at_the_root_and_below_v1_alike() {
 }
 
 #[test]
-fn location_and_link_stay_where_the_client_came_in() {
-    let (_server, api) = TestServer::with_api();
-    let below = api.below_v1();
-    let reply = api.post("/customers.php", json!({"name": "At the root"})).is(201);
-    assert_eq!(reply.header("Location"), Some("/customers.php?id=1"));
-    let reply = below.post("/customers.php", json!({"name": "Below"})).is(201);
-    assert_eq!(reply.header("Location"), Some("/v1/customers.php?id=2"));
-    let link = |reply: crate::support::Reply| reply.header("Link").unwrap().to_owned();
-    assert!(link(api.get("/customers.php?limit=1")).starts_with("</customers.php?"));
-    assert!(link(below.get("/customers.php?limit=1")).starts_with("</v1/customers.php?"));
-}
-
-#[test]
 fn paths_are_compared_as_they_were_sent() {
     let (server, api) = TestServer::with_api();
-    let unknown = [
-        "/customers.php/",
-        "/customers",
-        "/Customers.php",
-        "/customers%2Ephp",
-        "/customers.php%20",
-        "//customers.php",
-        "/./customers.php",
-        "/v1/../customers.php",
-        "/v1",
-        "/v1/",
-        "/v2/customers.php",
-        "/v1/v1/customers.php",
-        "/V1/customers.php",
-        "/v1//customers.php",
-        "/v1/healthz",
-        "/v1/readyz",
-        "/v1/api_keys.php",
-        "/healthz/",
-        "/index.html",
-        "/customers.phpx",
-        "/customers.php;a=1",
-    ];
-    for path in unknown {
+    let unknown = "
+        /customers.php/ /customers /Customers.php /customers%2Ephp /customers.php%20
+        //customers.php /./customers.php /v1/../customers.php /v1 /v1/ /v2/customers.php
+        /v1/v1/customers.php /V1/customers.php /v1//customers.php /v1/healthz /v1/readyz
+        /v1/api_keys.php /healthz/ /index.html /customers.phpx /customers.php;a=1
+    ";
+    for path in unknown.split_whitespace() {
         api.get(path).fails_with(404, "endpoint_not_found");
         server.anonymous().get(path).fails_with(404, "endpoint_not_found");
     }

@@ -317,22 +317,12 @@ fn what_is_wrong_with_the_batch_itself_is_refused_before_anything_runs() {
         refused(&api, body, what);
     }
     for (operation, what) in [
-        ("7", "Operation 1"),
         ("null", "Operation 1"),
-        ("{}", "method"),
-        (r#"{"method": "GET", "path": "/customers.php?id=1"}"#, "method"),
-        (r#"{"method": "HEAD", "path": "/customers.php?id=1"}"#, "method"),
         (r#"{"method": "post", "path": "/customers.php"}"#, "method"),
-        (r#"{"method": 1, "path": "/customers.php"}"#, "method"),
-        (r#"{"method": "POST"}"#, "path"),
         (r#"{"method": "POST", "path": 1}"#, "path"),
-        (r#"{"method": "POST", "path": "/nowhere"}"#, "/nowhere"),
-        (r#"{"method": "POST", "path": "/changes.php"}"#, "/changes.php"),
         (r#"{"method": "POST", "path": "/batch.php", "body": {"operations": []}}"#, "/batch.php"),
         (r#"{"method": "POST", "path": "/v1/v1/customers.php"}"#, "/v1/v1"),
         (r#"{"method": "POST", "path": "http://desk.example/customers.php"}"#, "http"),
-        (r#"{"method": "DELETE", "path": "/customers.php?id=1", "if_match": 7}"#, "if_match"),
-        (r#"{"method": "POST", "path": "/customers.php", "body": {}, "headers": {}}"#, "headers"),
         (r#"{"method": "POST", "path": "/customers.php", "bdoy": {}}"#, "did you mean \"body\""),
     ] {
         refused(&api, &after_a_good_one(operation), what);

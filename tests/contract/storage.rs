@@ -5,8 +5,6 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use serde_json::json;
-
 use crate::support::{ALL, DataDir, Setup, TestServer, database, tree, until};
 
 const RECORDS: &str = "/customers.php";
@@ -95,49 +93,6 @@ fn a_registry_without_a_table_beside_tenants_is_damaged() {
     data_dir.cli(&["serve", "--listen", "127.0.0.1:0"]).fails_saying("it has no schema");
     data_dir.cli(&["tenant", "create", "other"]).fails_saying("it has no schema");
     assert!(data_dir.data().join("tenants/1.db").exists());
-}
-
-/// Starts POST requests that wait for a lock, stops the server with `signal`, and then releases the
-/// lock.
-fn ends_with_requests_in_flight(signal: &str) {
-    let mut server = Setup::without_rate_limit().start();
-    let tenant = server.tenant("acme");
-    let api = tenant.with_scopes(ALL);
-    api.customer("Before");
-    let locked = database(&tenant.file());
-    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let pending: Vec<_> = (0..4)
-        .map(|n| api.call("POST", RECORDS).json(&json!({"name": format!("In flight {n}")})).start())
-        .collect();
-    // When the server has responded to a later request, it has received these.
-    api.clone().get(RECORDS).is(200);
-    server.signal(signal);
-    until("it stops listening", || {
-        std::net::TcpStream::connect(server.address()).is_err().then_some(())
-    });
-    assert!(pending.iter().all(|request| !request.is_answered()), "they wait for the lock");
-    locked.execute_batch("COMMIT").unwrap();
-    for request in pending {
-        request.reply().is(201);
-    }
-    assert_eq!(server.ended().code(), Some(0), "{}", server.log());
-    drop(locked);
-    let wal = &tenant.files()[1];
-    assert!(!wal.exists() || wal.metadata().unwrap().len() == 0, "the write-ahead log is empty");
-    let kept: i64 = database(&tenant.file())
-        .query_row("SELECT count(*) FROM customers", [], |row| row.get(0))
-        .unwrap();
-    assert_eq!(kept, 5);
-}
-
-#[test]
-fn requests_in_flight_finish_before_sigterm_ends_the_process() {
-    ends_with_requests_in_flight("TERM");
-}
-
-#[test]
-fn requests_in_flight_finish_before_sigint_ends_the_process() {
-    ends_with_requests_in_flight("INT");
 }
 
 #[test]

@@ -170,35 +170,16 @@ fn lane(request: &Request) -> Lane {
     Lane::Tenant(TenantId(tenant.unwrap_or(1)))
 }
 
-/// Responds by path; any other request is returned as JSON. `/slow` leaves its worker free
-/// meanwhile, `/busy` occupies it.
+/// Responds by path; any other request is returned as JSON.
 fn respond(request: &Request, reply: Responder) {
     match request.path.as_str() {
-        "/panic" => panic!("as the test asked"),
-        "/forgotten" => drop(reply),
         "/nothing" => reply.send(Response::empty(204)),
         "/large" => reply.send(Response::new(200, "text/plain", vec![b'x'; 1024 * 1024])),
-        "/busy" => {
-            thread::sleep(wait(request));
-            reply.send(Response::json(200, &json!({})));
-        }
-        "/slow" => {
-            let wait = wait(request);
-            thread::spawn(move || {
-                thread::sleep(wait);
-                reply.send(Response::json(200, &json!({})));
-            });
-        }
         _ if request.body == Body::TooLarge => {
             reply.send(Response::from(ApiError::from(ErrorCode::PayloadTooLarge)))
         }
         _ => reply.send(Response::json(200, &described(request))),
     }
-}
-
-/// The milliseconds in the query.
-fn wait(request: &Request) -> Duration {
-    Duration::from_millis(request.query.as_deref().unwrap_or("").parse().unwrap_or(300))
 }
 
 fn described(request: &Request) -> Value {

@@ -1,11 +1,13 @@
 //! Faults inside the service: panics, a tiny_http that fails; and an orderly stop.
 
 use std::io::{self, Write};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use http::HeaderMap;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use serde_json::json;
 use socket2::SockRef;
 use tenantdesk::app::{App, Application, FirstStep, Job, Lane};
 use tenantdesk::clock::Clock;
@@ -18,24 +20,10 @@ use tenantdesk::store::{
 use uuid::Uuid;
 
 use crate::edge_server::EdgeServer;
-use crate::fixture::Fixture;
-use crate::support::raw::get;
+use crate::fixture::{Fixture, RECORDS};
+use crate::support::raw::{self, get, request};
 use crate::support::syncs::Syncs;
-use crate::support::{ALL, InProcess, Setup, until, uuid};
-
-#[test]
-fn a_panic_is_a_500_and_the_workers_live_on() {
-    let server = EdgeServer::start();
-    let mut client = server.connect();
-    for _ in 0..100 {
-        client.send(get("/panic"));
-        client.answer().fails_with(500, "internal_error");
-    }
-    client.send(get("/forgotten"));
-    client.answer().fails_with(500, "internal_error");
-    client.send(get("/a"));
-    assert_eq!(client.answer().status, 200);
-}
+use crate::support::{ALL, InProcess, Setup, database, until, uuid};
 
 /// A read ends early then (contract section 4).
 #[test]
@@ -217,4 +205,50 @@ fn shut_private_socket(process: u32, which: impl Fn(&SockRef<'_>) -> bool) {
         }
     }
     panic!("there is no such socket");
+}
+
+#[test]
+fn a_signal_ends_what_waits_and_answers_what_is_under_way() {
+    ends_in_order("TERM");
+    ends_in_order("INT");
+}
+
+fn ends_in_order(signal: &str) {
+    let mut fixture = Fixture::new();
+    let address = fixture.server.address();
+    let begin = |bytes: &str| {
+        let mut client = raw::Client::connect(address);
+        client.send(bytes);
+        client
+    };
+    let mut idle: Vec<raw::Client> = (0..100).map(|_| begin(&get("/readyz"))).collect();
+    idle.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
+    let silent = raw::Client::connect(address);
+    let half = begin("GET /readyz HTTP/1.1\r\nHost: ");
+    let body = json!({"name": "Under way"}).to_string();
+    let post = request("POST", RECORDS, &fixture.key, "Content-Type: application/json\r\n", &body);
+    let locked = database(&fixture.tenant.file());
+    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut under_way: Vec<raw::Client> = (0..20).map(|_| begin(&post)).collect();
+    assert_eq!(fixture.ask(RECORDS).status, 200, "those before it are with the service");
+
+    fixture.server.signal(signal);
+    until("it stops listening", || TcpStream::connect(address).is_err().then_some(()));
+    for mut client in idle.into_iter().chain([silent, half]) {
+        assert!(client.is_closed());
+    }
+    assert!(under_way.iter().all(|client| !client.is_answered()), "they wait for the lock");
+    locked.execute_batch("COMMIT").unwrap();
+    for client in &mut under_way {
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("connection")), (201, "close"));
+        assert!(client.is_closed());
+    }
+    assert_eq!(fixture.server.ended().code(), Some(0));
+    let kept: i64 =
+        locked.query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
+    assert_eq!(kept, 20, "nothing acknowledged is lost");
+    drop(locked);
+    let wal = &fixture.tenant.files()[1];
+    assert!(!wal.exists() || wal.metadata().unwrap().len() == 0, "the write-ahead log is empty");
 }

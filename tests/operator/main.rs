@@ -24,5 +24,4 @@ mod secrets;
 mod spreadsheets;
 mod supervisor;
 mod sync;
-mod version;
 mod webhook;

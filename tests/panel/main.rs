@@ -12,9 +12,7 @@
 mod browser_session;
 mod changes;
 mod keys;
-mod pages;
 mod sessions;
-mod sign_in;
 mod sockets;
 #[path = "../support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "the harness serves other suites too")]

@@ -1,6 +1,11 @@
-//! Sessions: the cookie, the end, and the protection against session fixation.
+//! Sessions: the sign-in and its throttle, the cookie, the end, and the protection against session
+//! fixation.
 
-use super::browser_session::{PASSWORD, Panel, SESSION};
+use std::time::{Duration, Instant};
+
+use tenantdesk::http::Method;
+
+use super::browser_session::{PASSWORD, Page, Panel, SESSION, encode};
 
 const NEW: &str = "another horse battery";
 
@@ -118,4 +123,146 @@ fn a_session_outlives_a_restart_and_dies_with_its_tenant() {
     assert!(browser.is_signed_in());
     panel.app.registry.delete_tenant("acme").unwrap();
     assert!(!browser.is_signed_in());
+}
+
+#[test]
+fn the_right_password_leads_to_the_keys() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut browser = panel.browser();
+    let page = browser.sign_in("acme", PASSWORD).is(303);
+    assert_eq!(page.header("Location"), Some("/api_keys.php"));
+    browser.get("").is(200).saying("<h1>API keys</h1>").saying("acme");
+}
+
+#[test]
+fn a_wrong_sign_in_is_401_and_does_not_say_what_is_wrong() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let wrong = panel.browser().sign_in("acme", "not the password").is(401);
+    let unknown = panel.browser().sign_in("acmf", "not the password").is(401);
+    let alike =
+        |page: &Page| page.text().replace("acmf", "acme").replace(&page.token().unwrap(), "");
+    assert_eq!(alike(&wrong), alike(&unknown));
+    assert!(wrong.text().contains("The tenant or the password is wrong."));
+    panel.browser().sign_in("", "").is(401);
+}
+
+#[test]
+fn an_unknown_tenant_costs_the_same_work_as_a_wrong_password() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    // A hash with 19 MiB of memory cannot be computed in less time than this. A unit test in
+    // password.rs checks that the hash for unknown tenants has the same parameters.
+    for name in ["acme", "nobody", "Not a name!"] {
+        assert!(time_of(&panel, name, 401) >= TIME_OF_A_HASH, "{name}");
+    }
+}
+
+const TIME_OF_A_HASH: Duration = Duration::from_millis(3);
+
+/// The time that a rejected sign-in takes.
+fn time_of(panel: &Panel, name: &str, status: u16) -> Duration {
+    let mut browser = panel.browser();
+    browser.get("");
+    let start = Instant::now();
+    browser.send("sign-in", &[("tenant", name), ("password", "not the password")]).is(status);
+    start.elapsed()
+}
+
+#[test]
+fn the_sixth_wrong_password_in_a_minute_is_refused_and_so_is_the_right_one() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    panel.tenant("other");
+    for _ in 0..5 {
+        panel.browser().sign_in("acme", "not the password").is(401);
+        panel.advance(10);
+    }
+    panel.browser().sign_in("acme", "not the password").is(429).saying("Too many wrong passwords");
+    panel.browser().sign_in("acme", PASSWORD).is(429);
+    let fastest = (0..20).map(|_| time_of(&panel, "acme", 429)).min().unwrap();
+    assert!(fastest < TIME_OF_A_HASH, "a rejected sign-in computes no hash: {fastest:?}");
+    panel.browser().sign_in("other", PASSWORD).is(303);
+    panel.advance(9);
+    panel.browser().sign_in("acme", PASSWORD).is(429);
+    panel.advance(1);
+    panel.browser().sign_in("acme", PASSWORD).is(303);
+}
+
+#[test]
+fn wrong_passwords_from_elsewhere_do_not_lock_an_admin_out() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let wrong =
+        |client: &str| panel.browser_at(client).sign_in("acme", "not the password").status();
+    for _ in 0..5 {
+        assert_eq!(wrong("2001:db8:0:1::66"), 401);
+    }
+    assert_eq!(wrong("2001:db8:0:1::67"), 429, "the same /64");
+    panel.browser_at("192.0.2.1").sign_in("acme", PASSWORD).is(303);
+}
+
+#[test]
+fn names_are_counted_as_typed_known_or_not() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    for name in ["nobody", "Acme", " acme"] {
+        for _ in 0..5 {
+            panel.browser().sign_in(name, PASSWORD).is(401);
+        }
+        panel.browser().sign_in(name, PASSWORD).is(429);
+    }
+    panel.browser().sign_in("acme", PASSWORD).is(303);
+}
+
+#[test]
+fn the_sign_in_form_is_bound_to_its_cookie() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let right = [("tenant", "acme"), ("password", PASSWORD)];
+
+    let mut without_token = panel.browser();
+    without_token.get("");
+    without_token.send_with("", "sign-in", &right).is(403).saying("too old");
+    let mut other = panel.browser();
+    other.get("");
+    let others_token = other.token.clone();
+    let mut browser = panel.browser();
+    browser.get("");
+    browser.send_with(&others_token, "sign-in", &right).is(403);
+    let mut without_cookie = panel.browser();
+    without_cookie.get("");
+    without_cookie.cookies.clear();
+    without_cookie.send("sign-in", &right).is(403);
+    // The form on the error page works.
+    without_cookie.send("sign-in", &right).is(303);
+}
+
+#[test]
+fn the_sign_in_cookie_is_short_lived_and_goes_with_the_sign_in() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut browser = panel.browser();
+    let page = browser.get("");
+    let cookie = page.cookie("tenantdesk-sign-in").unwrap();
+    assert!(cookie.ends_with("; Max-Age=3600; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
+    let token = browser.token.clone();
+    // A second page of the same browser does not invalidate the first form.
+    browser.get("");
+    assert_eq!(browser.token, token);
+    browser.send("sign-in", &[("tenant", "acme"), ("password", PASSWORD)]).is(303);
+    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["tenantdesk-session"]);
+}
+
+#[test]
+fn what_is_no_form_is_a_form_without_a_token() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut request = panel.request(Method::POST);
+    panel.ask(&request).is(403);
+    request.headers.insert("content-type", "application/json".parse().unwrap());
+    let fields = encode(&[("action", "sign-in"), ("tenant", "acme"), ("password", PASSWORD)]);
+    request.body = tenantdesk::http::Body::Whole(fields.into_bytes());
+    panel.ask(&request).is(403);
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use jiff::ToSpan as _;
 use jiff::civil::{Date, date};
+use tenantdesk::model::{HARDWARE, Kind};
 
 /// Every column that a list can be sorted by, but the timestamps, which all records have in common.
 pub(crate) const COLUMNS: [&str; 14] = [
@@ -32,19 +33,6 @@ pub(crate) const CUSTOM: [&str; 5] =
 /// Employees that hardware belongs to.
 pub(crate) const EMPLOYEES: i64 = 100;
 
-const TYPES: [&str; 10] = [
-    "laptop",
-    "desktop",
-    "server",
-    "monitor",
-    "phone",
-    "tablet",
-    "printer",
-    "network",
-    "peripheral",
-    "other",
-];
-const STATUSES: [&str; 5] = ["in_use", "in_stock", "in_repair", "retired", "lost"];
 const MAKERS: [&str; 8] =
     ["Lenovo", "Dell", "Fujitsu", "Apple", "Cisco", "Samsung", "Brother", "Jabra"];
 const SYSTEMS: [&str; 4] = ["Debian 13", "Windows 11", "macOS 26", "none"];
@@ -75,8 +63,16 @@ fn scattered(n: i64) -> i64 {
     n.wrapping_mul(2_654_435_761) & 0xFFFF_FFFF
 }
 
-fn of<const N: usize>(words: [&str; N], n: i64) -> String {
-    words[usize::try_from(n).unwrap() % N].to_owned()
+fn of(words: &[&str], n: i64) -> String {
+    words[usize::try_from(n).unwrap() % words.len()].to_owned()
+}
+
+/// The values that a column can have.
+fn choices(column: &str) -> &'static [&'static str] {
+    match HARDWARE.field(column).map(|field| field.kind) {
+        Some(Kind::Choice(names)) => names,
+        kind => panic!("{column} is {kind:?}"),
+    }
 }
 
 fn purchase_date(n: i64) -> Option<Date> {
@@ -89,17 +85,17 @@ pub(crate) fn value(n: i64, column: &str) -> Key {
     let day = |date: Option<Date>| date.map_or(Key::Null, |date| Key::Text(date.to_string()));
     match column {
         "id" => Key::Integer(n),
-        "name" => Key::Text(format!("{} {} {n}", of(MAKERS, n / 7), of(TYPES, n))),
+        "name" => Key::Text(format!("{} {} {n}", of(&MAKERS, n / 7), of(choices("type"), n))),
         "employee_id" | "customer_id" if n % (EMPLOYEES + 1) == 0 => Key::Null,
         "employee_id" => Key::Integer(n % (EMPLOYEES + 1)),
         // All employees are the first customer's.
         "customer_id" => Key::Integer(1),
-        "type" => Key::Text(of(TYPES, n)),
-        "manufacturer" => some(n % 11 != 0, of(MAKERS, n / 7)),
-        "model" => some(n % 13 != 0, format!("{} {}", of(MAKERS, n / 7), scattered(n) % 5_000)),
+        "type" => Key::Text(of(choices("type"), n)),
+        "manufacturer" => some(n % 11 != 0, of(&MAKERS, n / 7)),
+        "model" => some(n % 13 != 0, format!("{} {}", of(&MAKERS, n / 7), scattered(n) % 5_000)),
         "serial_number" => Key::Text(format!("SN-{:08X}", scattered(n))),
         "asset_tag" => Key::Text(format!("AT{n:07}")),
-        "status" => Key::Text(of(STATUSES, n / 3)),
+        "status" => Key::Text(of(choices("status"), n / 3)),
         "purchase_date" => day(purchase_date(n)),
         "warranty_until" => {
             day(purchase_date(n).filter(|_| n % 5 != 0).map(|date| date + 3.years()))
@@ -109,12 +105,12 @@ pub(crate) fn value(n: i64, column: &str) -> Key {
         "is_leased" => Key::Integer(i64::from(n % 3 == 0)),
         "notes" => Key::Text(format!(
             "Bought for the {}, handed over with charger, bag and docking station; contract {}",
-            of(USES, n / 5),
+            of(&USES, n / 5),
             scattered(n) % 10_000
         )),
         "custom.contract" => some(n % 3 != 0, format!("V-{}", scattered(n) % 10_000)),
         "custom.mac" => some(n % 19 != 0, format!("{:012x}", scattered(n) << 8)),
-        "custom.os" => some(n % 7 != 0, of(SYSTEMS, n / 11)),
+        "custom.os" => some(n % 7 != 0, of(&SYSTEMS, n / 11)),
         "custom.room" => some(n % 9 != 0, format!("{}.{}", n % 5, n % 97)),
         "custom.socket" => some(n % 4 != 0, (n % 2_000).to_string()),
         other => panic!("there is no column {other}"),

@@ -9,7 +9,6 @@ pub(crate) mod browser;
 pub(crate) mod client;
 pub(crate) mod contract;
 pub(crate) mod in_process;
-pub(crate) mod network;
 pub(crate) mod process_stats;
 pub(crate) mod proxy;
 pub(crate) mod random;

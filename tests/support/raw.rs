@@ -1,15 +1,16 @@
-//! A client that sends any bytes and shows what came.
+//! A client that sends any bytes and shows what came, also from another address.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::client::peek;
-use super::{DEADLINE, uninterrupted};
+use super::{DEADLINE, can, uninterrupted};
 
 /// One connection of a client that may send anything.
 pub(crate) struct Client {
@@ -149,4 +150,36 @@ pub(crate) fn request(method: &str, target: &str, key: &str, headers: &str, body
     format!(
         "{method} {target} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}{length}\r\n{body}"
     )
+}
+
+pub(crate) const GREEDY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+pub(crate) const MODEST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+
+/// Runs an ignored test of this binary in a network that has these addresses. If this user or
+/// container cannot make one, nothing is run.
+#[track_caller]
+pub(crate) fn run_in_own_network(test: &str) {
+    if !can("unshare -n ip link set lo up") {
+        return;
+    }
+    let script = format!(
+        "ip link set lo up; ip addr add {GREEDY}/32 dev lo; ip addr add {MODEST}/32 dev lo;
+         exec \"$0\" --exact --ignored --nocapture {test}"
+    );
+    let this = std::env::current_exe().unwrap();
+    let child =
+        Command::new("unshare").args(["-n", "sh", "-ec", &script]).arg(&this).output().unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    let said = format!("{output}{}", String::from_utf8_lossy(&child.stderr));
+    assert!(child.status.success(), "{said}");
+    assert!(output.contains("1 passed"), "{test} was not run: {said}");
+    eprint!("{said}");
+}
+
+/// A connection whose peer address is `address`.
+pub(crate) fn from(address: Ipv4Addr, server: SocketAddr) -> Client {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&server.into()).unwrap();
+    Client::over(TcpStream::from(socket))
 }

@@ -23,8 +23,8 @@ pub(crate) const ALL: &[&str] = &["all"];
 /// The id of an unprivileged user.
 const NOBODY: u32 = 65_534;
 
-/// The directory of the databases that 0.4.0 made, `registry.db` and `tenant.db`, and of their
-/// records, `records.jsonl`.
+/// The directory of the databases that 0.4.0 made, `databases.zip`, and of their records,
+/// `records.jsonl`.
 pub(crate) fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-5")
 }
@@ -94,8 +94,11 @@ impl DataDir {
     /// Puts the databases of a schema version there: the registry, and the file of its tenant acme.
     pub(crate) fn place_fixture(&self) {
         std::fs::create_dir_all(self.data().join("tenants")).unwrap();
+        let databases = std::fs::File::open(fixture().join("databases.zip")).unwrap();
+        let mut databases = zip::ZipArchive::new(databases).unwrap();
         for (from, to) in [("registry.db", "registry.db"), ("tenant.db", "tenants/1.db")] {
-            std::fs::copy(fixture().join(from), self.data().join(to)).unwrap();
+            let mut to = std::fs::File::create(self.data().join(to)).unwrap();
+            std::io::copy(&mut databases.by_name(from).unwrap(), &mut to).unwrap();
         }
     }
 
@@ -455,11 +458,6 @@ impl Setup {
     pub(crate) fn unprivileged(mut self) -> Setup {
         self.unprivileged = true;
         self
-    }
-
-    /// No file can grow beyond so many bytes.
-    pub(crate) fn largest_file(self, bytes: u64) -> Setup {
-        self.limited_to(&format!("-f {}", bytes / 512))
     }
 
     /// Under a limit of the system, as options of `ulimit`.

@@ -8,7 +8,7 @@ use super::*;
 use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
 use crate::secret;
-use crate::store::{DataDir, KeyLabel, REGISTRY_FILE, tenants_dir};
+use crate::store::{DataDir, tenants_dir};
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
@@ -48,12 +48,6 @@ impl Fixture {
             .unwrap()
     }
 
-    /// Returns the tenant's changes, the newest first.
-    fn events(&self, tenant: &TenantRow) -> Vec<String> {
-        let changes = self.registry.admin_changes(tenant.id, 5_000).unwrap();
-        changes.iter().map(|event| format!("{} by {}", event.action, event.actor)).collect()
-    }
-
     fn principal(&self, key: &str) -> Option<Principal> {
         self.registry.find_principal(&secret::hash(key), self.clock.now()).unwrap()
     }
@@ -62,48 +56,6 @@ impl Fixture {
         let now = self.clock.now();
         self.registry.create_session(tenant, &[hash; 32], CLIENT, now).unwrap()
     }
-}
-
-#[test]
-fn a_key_identifies_its_tenant_until_it_is_deleted() {
-    let fixture = Fixture::new();
-    let acme = fixture.tenant("acme");
-    let (row, key) = fixture.key(&acme);
-    assert_eq!(row.prefix, key[..8]);
-    let principal = fixture.principal(&key).unwrap();
-    assert_eq!(
-        (principal.key.id, principal.key.tenant_id, principal.tenant_name.as_str()),
-        (row.id, acme.id, "acme")
-    );
-    assert_eq!(principal.key.scopes, Scopes::every());
-    assert_eq!(principal.key, row);
-
-    let revoked = fixture
-        .registry
-        .administer(acme.id, PANEL, fixture.clock.now())
-        .revoke_key(row.id)
-        .unwrap();
-    assert_eq!(revoked.state(fixture.clock.now()), KeyState::Revoked);
-    assert_eq!(fixture.principal(&key).unwrap().key, revoked);
-    fixture.clock.advance(Duration::from_secs(60));
-    let again = fixture
-        .registry
-        .administer(acme.id, PANEL, fixture.clock.now())
-        .revoke_key(row.id)
-        .unwrap();
-    assert_eq!(again, revoked);
-
-    fixture.registry.administer(acme.id, PANEL, fixture.clock.now()).delete_key(row.id).unwrap();
-    assert_eq!(fixture.principal(&key), None);
-    assert_eq!(
-        fixture.events(&acme),
-        ["key deleted by panel", "key revoked by panel", "key created by command line"]
-    );
-    let key = Some(KeyLabel { id: row.id, name: "a key".to_owned(), prefix: row.prefix });
-    let events = fixture.registry.admin_changes(acme.id, 20).unwrap();
-    assert!(events.iter().all(|event| event.key == key));
-    let clients: Vec<_> = events.iter().map(|event| event.client).collect();
-    assert_eq!(clients, [Some(CLIENT), Some(CLIENT), None]);
 }
 
 #[test]
@@ -124,16 +76,6 @@ fn a_file_without_a_tenant_is_not_used_for_a_new_tenant() {
     let acme = fixture.tenant("acme");
     assert_eq!(acme.id, TenantId(2));
     assert_eq!(fs::read_to_string(left).unwrap(), "somebody's");
-}
-
-#[test]
-fn a_tenant_that_cannot_be_created_leaves_no_file() {
-    let fixture = Fixture::new();
-    let key = NewKey::new("", Scopes::every());
-    let created = fixture.registry.create_tenant("a", None, "$phc", Some(key), fixture.clock.now());
-    assert!(matches!(created, Err(RegistryError::Invalid(_))), "{created:?}");
-    assert_eq!(fs::read_dir(tenants_dir(&fixture.data())).unwrap().count(), 0);
-    assert!(fixture.registry.list_tenants().unwrap().is_empty());
 }
 
 #[test]
@@ -199,33 +141,6 @@ fn a_failed_sign_in_of_a_deleted_tenant_is_in_nobodys_way() {
     let again = Registry::open(&fixture.data()).unwrap();
     assert_eq!(again.sign_ins(other.id, 20).unwrap().len(), 1);
     assert!(again.sign_ins(acme.id, 20).unwrap().is_empty());
-}
-
-#[test]
-fn a_tenant_has_at_most_200_keys() {
-    let fixture = Fixture::new();
-    let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
-    let (first, _) = fixture.key(&acme);
-    let (registry, now) = (&fixture.registry, fixture.clock.now());
-    registry.administer(acme.id, PANEL, now).revoke_key(first.id).unwrap();
-    let last = (1..MAX_KEYS).map(|_| fixture.key(&acme).0).last().unwrap();
-    let new = NewKey::new("one more", Scopes::every());
-    let is_refused = || {
-        let created = registry.administer(acme.id, PANEL, now).create_key(&new);
-        let replaced =
-            registry.administer(acme.id, PANEL, now).replace_key(last.id, jiff::Span::new());
-        matches!(created, Err(RegistryError::TooManyKeys))
-            && matches!(replaced, Err(RegistryError::TooManyKeys))
-    };
-    assert!(is_refused());
-    assert_eq!(registry.list_keys(acme.id).unwrap().last(), Some(&last), "it goes on");
-    fixture.key(&other);
-    // Another process makes the last one.
-    registry.administer(acme.id, PANEL, now).delete_key(first.id).unwrap();
-    let another = Registry::open(&fixture.data()).unwrap();
-    another.administer(acme.id, PANEL, now).create_key(&new).unwrap();
-    assert!(is_refused());
-    assert_eq!(registry.list_keys(acme.id).unwrap().len(), 200);
 }
 
 #[test]
@@ -308,21 +223,6 @@ fn a_data_directory_that_is_there_keeps_its_mode() {
     DataDir::create(path).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!([mode(path), mode(&tenants_dir(path))], [0o755, 0o700]);
-}
-
-#[test]
-fn opening_a_directory_without_a_registry_creates_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    assert!(matches!(Registry::open(directory.path()), Err(OpenError::Missing(_))));
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn a_removed_registry_is_not_ready() {
-    let fixture = Fixture::new();
-    assert_eq!(fixture.registry.ready(), Ok(()));
-    fs::rename(fixture.data().join(REGISTRY_FILE), fixture.data().join("moved.db")).unwrap();
-    assert!(fixture.registry.ready().is_err());
 }
 
 #[test]

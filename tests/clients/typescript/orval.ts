@@ -1,7 +1,7 @@
-// The client that orval generates: create, create or update, walk a list, follow the changes, a batch, and a retry after 429.
+// The client that orval generates: create, create or update, walk a list, follow the changes, and a batch.
 
 import * as desk from "./generated/orval.js";
-import { check, key, slowKey, untilAdmitted } from "./support.js";
+import { check, key } from "./support.js";
 
 const options = { headers: { Authorization: `Bearer ${key}` } };
 const now = await desk.listChanges({ cursor: "now" }, options);
@@ -35,11 +35,4 @@ const since = await desk.listChanges({ cursor: now.data.next_cursor }, options);
 check(since.status === 200 && since.data.data.length === 4, "the changes");
 const wrong = await desk.createCustomer({ name: "x" }, {}, options);
 check(wrong.status === 422 && wrong.data.error.code === "validation_failed", "a typed error");
-
-const slow = { headers: { Authorization: `Bearer ${slowKey}` } };
-const last = await untilAdmitted(async () => {
-  const response = await desk.getWhoami(slow);
-  return { response };
-}, 4);
-check(last.response.status === 200, "a retry after 429");
 console.log("orval: ok");
