@@ -301,7 +301,7 @@ pub(crate) fn migrate_tenants(data_dir: &Path) {
     }
 }
 
-fn migrate(database: &Database) -> Result<(), OpenError> {
+pub(crate) fn migrate(database: &Database) -> Result<(), OpenError> {
     let begun = Instant::now();
     let Some(from) = database.migrate()? else { return Ok(()) };
     let (file, took) = (database.path().display(), begun.elapsed());

@@ -186,6 +186,14 @@ fn the_next_version_adds_and_fills_a_column_or_changes_nothing() {
 }
 
 #[test]
+fn a_request_migrates_a_small_file_of_0_4_0_at_once() {
+    let directory = data_dir(1);
+    let registry = Registry::open_in(DataDir::open_to_serve(directory.path()).unwrap()).unwrap();
+    let tenants = Tenants::new(std::sync::Arc::new(registry), Config::new("").tenants);
+    assert_eq!(tenants.open(ACME).err(), None);
+}
+
+#[test]
 fn a_file_of_another_version_is_left_as_it_is_and_others_are_served() {
     let directory = data_dir(2);
     let data = directory.path();

@@ -2,18 +2,21 @@
 //! all clients go on.
 
 use std::collections::BTreeMap;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
+use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::Arc;
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::proxy::{Kind, Proxy};
-use crate::support::{ALL, Api, Tenant, TestServer, until, uuid};
+use crate::support::random::{Random, seed};
+use crate::support::server::binary;
+use crate::support::{ALL, Api, DataDir, Tenant, TestServer, tree, until, uuid};
 
 const TENANTS: usize = 8;
 const MOVES: usize = 7;
@@ -29,17 +32,28 @@ fn home(tenant: usize) -> usize {
 
 /// Runs `examples/several/move` between two servers on this machine, with this route command.
 fn move_between(from: &TestServer, to: &TestServer, tenant: &str, route: &[&str]) -> Command {
-    let program = env!("CARGO_BIN_EXE_tenantdesk");
-    let mut command = Command::new(example("several/move"));
-    command.arg(tenant).args(route);
+    let program = binary().display().to_string();
+    // Each machine has its own copy, because `move` locks it.
+    let copy = from.home().join("move");
+    if !copy.exists() {
+        std::fs::copy(example("several/move"), &copy).unwrap();
+    }
+    let mut command = Command::new("sh");
+    command.arg(copy).arg(tenant).args(route);
     command.env("HERE", format!("{program} --data-dir '{}'", from.data().display()));
     command.env("THERE", format!("{program} --data-dir '{}'", to.data().display()));
     // Like ssh, it passes its arguments after the host, joined by spaces, to a shell.
-    let ssh = to.home().join("ssh");
-    std::fs::write(&ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
-    std::fs::set_permissions(&ssh, Permissions::from_mode(0o700)).unwrap();
-    command.env("TO", format!("{} two", ssh.display())).env("AS", "env");
+    let ssh = script(to, &uuid(), "shift\nexec sh -c \"$*\"\n");
+    command.env("TO", format!("sh {ssh} two")).env("AS", "env");
+    command.env("TMPDIR", to.home());
     command
+}
+
+/// A script of this text, which `sh` runs.
+fn script(server: &TestServer, name: &str, text: &str) -> String {
+    let path = server.home().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
 }
 
 fn stderr(output: &Output) -> String {
@@ -119,7 +133,11 @@ fn move_under_load(kind: Kind) {
     let (names, end) = (["one", "two"], kind.end_of_route());
     let routes: String =
         (0..TENANTS).map(|n| format!("shop-{n}.desk.example {}{end}\n", names[home(n)])).collect();
-    let proxy = Proxy::start_several(kind, [machines[0].address(), machines[1].address()], &routes);
+    let proxy = Proxy::start_several(
+        kind,
+        [machines[0].address(), machines[1].address(), machines[1].address()],
+        &routes,
+    );
     let (file, reload) = (proxy.routes(), proxy.reload().to_owned());
     machines[0].set_proxy(proxy);
     let api = |n: usize| machines[0].with_key(&keys[n]).at_host(&format!("shop-{n}.desk.example"));
@@ -207,48 +225,72 @@ fn a_failed_move_leaves_the_tenant_where_it_was() {
     let (from, to) = (TestServer::start(), TestServer::start());
     let tenant = from.tenant_with("acme", &["--trial-until", "2099-12-31"]);
     let api = tenant.with_scopes(ALL);
-    api.customer("First");
-    let listed = || from.cli(&["--json", "tenant", "list"]).done().stdout;
-    let before = listed();
+    let listed = |server: &TestServer| server.cli(&["--json", "tenant", "list"]).done().stdout;
+    let before = listed(&from);
+    let backups = || {
+        let is_backup = |path: &PathBuf| path.ends_with("manifest.json");
+        tree(to.home()).iter().filter(|path| is_backup(path)).count()
+    };
 
-    // The restore fails because the data directory is not a directory.
-    let mut command = move_between(&from, &to, "acme", &["true"]);
-    command.env("THERE", format!("{} --data-dir /dev/null/data", env!("CARGO_BIN_EXE_tenantdesk")));
-    let output = command.output().unwrap();
-    assert!(!output.status.success());
-    let mut command = move_between(&from, &to, "acme", &["true"]);
-    let server =
-        format!("{} --data-dir '{}'", env!("CARGO_BIN_EXE_tenantdesk"), to.data().display());
-    let script = format!("case $* in *restore*) exit 1 ;; *) exec {server} \"$@\" ;; esac");
-    let wrapper = to.home().join("desk");
-    std::fs::write(&wrapper, script).unwrap();
-    command.env("THERE", format!("sh '{}'", wrapper.display()));
-    let output = command.output().unwrap();
-    assert!(
-        !output.status.success() && stderr(&output).contains("stays here"),
-        "{}",
-        stderr(&output)
-    );
-    assert_eq!(listed(), before, "active, with its trial");
-    api.customer("Second");
+    // Each command breaks off. All but the restore have had their effect before.
+    for (side, step) in [
+        ("HERE", "backup"),
+        ("HERE", "suspend"),
+        ("THERE", "restore"),
+        ("THERE", "activate"),
+        ("THERE", "trial"),
+    ] {
+        let data = if side == "HERE" { from.data() } else { to.data() };
+        let text = format!(
+            "case $* in *restore*) exit 255 ;; esac\n{} --data-dir '{}' \"$@\" || exit\n\
+             case $* in *{step}*) exit 255 ;; esac",
+            binary().display(),
+            data.display()
+        );
+        let mut command = move_between(&from, &to, "acme", &["true"]);
+        let output = command.env(side, format!("sh {}", script(&to, "desk", &text))).output();
+        let text = stderr(&output.unwrap());
+        assert!(text.ends_with("the move failed; the tenant stays here\n"), "{step}: {text}");
+        assert_eq!(listed(&from), before, "{step}: active, with its trial");
+        assert_eq!(listed(&to), "[]\n", "{step}");
+        assert_eq!(backups(), 0, "{step}");
+        api.customer(step);
+    }
 
-    // The move succeeds: the tenant keeps its state on the new machine, and the old one serves it no
-    // more.
-    let output = move_between(&from, &to, "acme", &["true"]).output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+    // The move succeeds without its route: the tenant keeps its state on the new machine, and the
+    // old one serves it no more.
+    let output = move_between(&from, &to, "acme", &["false"]).output().unwrap();
+    assert!(stderr(&output).ends_with("change it by hand\n"), "{}", stderr(&output));
+    assert_eq!(backups(), 0);
     let there = to.cli_json(&["tenant", "list"]);
     assert_eq!(
         (&there[0]["state"], &there[0]["trial_until"]),
         (&json!("active"), &json!("2099-12-31"))
     );
     api.get("/customers.php").fails_with(503, "tenant_unavailable").saying("another machine");
-    // A second move fails.
-    let output = move_between(&from, &to, "acme", &["true"]).output().unwrap();
-    assert!(
-        !output.status.success() && stderr(&output).contains("already has a tenant"),
-        "{}",
-        stderr(&output)
-    );
+    // The old copy does not move. Neither does a tenant whose name the other machine has.
+    let refused = |from: &TestServer, to: &TestServer, why: &str| {
+        let output = move_between(from, to, "acme", &["true"]).output().unwrap();
+        assert!(!output.status.success() && stderr(&output).contains(why), "{}", stderr(&output));
+    };
+    refused(&from, &TestServer::start(), "moves, or has moved");
+    refused(&to, &from, "already has a tenant");
+}
+
+#[test]
+fn of_two_moves_of_a_tenant_one_succeeds() {
+    let from = TestServer::start();
+    let machines = [TestServer::start(), TestServer::start()];
+    from.tenant("acme");
+    let moves =
+        machines.each_ref().map(|to| move_between(&from, to, "acme", &["true"]).spawn().unwrap());
+    let moved = moves.map(|mut child| child.wait().unwrap().success());
+    assert_ne!(moved[0], moved[1]);
+    for (machine, moved) in machines.iter().zip(moved) {
+        let has_it = machine.cli(&["--json", "tenant", "list"]).stdout.contains("active");
+        assert_eq!(has_it, moved);
+    }
+    assert_eq!(from.cli_json(&["tenant", "list"])[0]["state"], "moving");
 }
 
 #[test]
@@ -286,4 +328,266 @@ fn two_moves_at_once_lose_no_route() {
         assert!(one.wait().unwrap().success());
     }
     assert_eq!(std::fs::read_to_string(&routes).unwrap().lines().count(), 16);
+}
+
+/// Moves tenants at random between three machines while 16 clients write through nginx and Caddy,
+/// for `MOVING_SECONDS`. Then one machine dies, and its tenants come back from its backup. With
+/// `--nocapture`, it prints what it counted.
+#[test]
+#[ignore = "takes 40 s; .ci/run runs it"]
+fn long_tenants_move_at_random_and_a_machine_dies() {
+    if !Kind::ALL.iter().all(|kind| kind.is_installed()) {
+        return;
+    }
+    let seconds = std::env::var("MOVING_SECONDS").map_or(30, |text| text.parse().unwrap());
+    let mut fleet = Fleet::start(if seconds < 300 { 30 } else { 200 });
+    let mut random = Random::new(seed("MOVING_SEED"));
+
+    let moves = AtomicUsize::new(0);
+    let load = fleet.write_during(&mut random, |seeds| {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        thread::scope(|scope| {
+            for (machine, seed) in seeds.into_iter().enumerate() {
+                let (fleet, moves) = (&fleet, &moves);
+                scope.spawn(move || {
+                    let mut random = Random::new(seed);
+                    while Instant::now() < end {
+                        let moved = fleet.move_one(machine, &mut random);
+                        moves.fetch_add(usize::from(moved), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+    });
+    println!(
+        "{} tenants, {} moves in {seconds} s: {load}",
+        fleet.tenants.len(),
+        moves.into_inner()
+    );
+    fleet.compare();
+
+    // The first machine dies. Its tenants come back on the others.
+    fleet.machines[0].cli(&["backup", "backups"]).done();
+    fleet.machines[0].kill();
+    let load = fleet.write_during(&mut random, |_| fleet.bring_back(0));
+    println!("a machine died and its tenants came back: {load}");
+    fleet.compare();
+
+    // It comes back where it was. The suspensions come before its service.
+    let dead = &fleet.machines[0];
+    for row in dead.cli_json(&["tenant", "list"]).as_array().unwrap() {
+        dead.cli(&["tenant", "suspend", row["name"].as_str().unwrap()]).done();
+    }
+    let mut command = dead.command();
+    command.arg("--data-dir").arg(dead.data());
+    command.args(["serve", "--listen", &dead.address().to_string()]);
+    let mut returned = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    until("it listens", || TcpStream::connect(dead.address()).ok());
+    let load = fleet.write_during(&mut random, |_| {
+        for tenant in &fleet.tenants {
+            let reply = dead.with_key(&tenant.key).call("GET", "/customers.php").send();
+            assert!([401, 403].contains(&reply.status), "the dead machine serves {}", tenant.name);
+        }
+    });
+    println!("the machine returned: {load}");
+    fleet.compare();
+    returned.kill().unwrap();
+    returned.wait().unwrap();
+}
+
+/// Three machines, and two proxies in front of them.
+struct Fleet {
+    machines: [TestServer; 3],
+    /// Clients of these go through a proxy each.
+    proxies: [Arc<DataDir>; 2],
+    tenants: Vec<Moving>,
+}
+
+/// A tenant of the fleet.
+struct Moving {
+    name: String,
+    key: String,
+    machine: Mutex<usize>,
+    /// The names of the acknowledged records.
+    acknowledged: Mutex<Vec<String>>,
+}
+
+/// What the clients counted.
+#[derive(Default)]
+struct Counts {
+    writes: usize,
+    /// Responses 503 with `Retry-After`.
+    told_to_wait: usize,
+    /// Connections that a proxy closed or could not make.
+    broken: usize,
+    /// The longest time from a request to its success, whatever happened between.
+    longest: Duration,
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Counts { writes, told_to_wait, broken, longest } = self;
+        write!(
+            f,
+            "{writes} writes, {told_to_wait} answers 503 with Retry-After, {broken} connections \
+             closed, longest gap of a tenant {longest:.1?}"
+        )
+    }
+}
+
+const MACHINES: [&str; 3] = ["one", "two", "three"];
+
+impl Fleet {
+    fn start(count: usize) -> Fleet {
+        let machines: [TestServer; 3] = std::array::from_fn(|_| TestServer::without_rate_limit());
+        let tenants: Vec<Moving> = (0..count)
+            .map(|n| {
+                let name = format!("shop-{n}");
+                let key = machines[n % 3].tenant(&name).key(ALL).key;
+                Moving { name, key, machine: Mutex::new(n % 3), acknowledged: Mutex::default() }
+            })
+            .collect();
+        let addresses = machines.each_ref().map(|machine| machine.address());
+        let mut set = String::from("set -e\n");
+        let proxies = Kind::ALL.map(|kind| {
+            let end = kind.end_of_route();
+            let routes: String = tenants
+                .iter()
+                .map(|Moving { name, machine, .. }| {
+                    format!("{name}.desk.example {}{end}\n", MACHINES[*machine.lock().unwrap()])
+                })
+                .collect();
+            let proxy = Proxy::start_several(kind, addresses, &routes);
+            set += &format!(
+                "ROUTES='{}' END='{end}' RELOAD=\"{}\" '{}' \"$@\"\n",
+                proxy.routes().display(),
+                proxy.reload(),
+                example("several/route").display()
+            );
+            let clients = DataDir::new(false);
+            clients.set_proxy(proxy);
+            clients
+        });
+        for machine in &machines {
+            script(machine, "routes", &set);
+        }
+        Fleet { machines, proxies, tenants }
+    }
+
+    fn route(&self, machine: usize) -> String {
+        self.machines[machine].home().join("routes").display().to_string()
+    }
+
+    /// Picks a tenant. If it is on this machine, moves it to another one, and removes the old copy.
+    fn move_one(&self, machine: usize, random: &mut Random) -> bool {
+        let tenant = random.pick(&self.tenants);
+        if *tenant.machine.lock().unwrap() != machine {
+            return false;
+        }
+        let to = (machine + 1 + random.below(2)) % 3;
+        let here = &self.machines[machine];
+        let routes = self.route(machine);
+        let route = ["sh", &routes, &tenant.name, MACHINES[to]];
+        let done = move_between(here, &self.machines[to], &tenant.name, &route).output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+        here.cli(&["tenant", "delete", &tenant.name, "--yes"]).done();
+        *tenant.machine.lock().unwrap() = to;
+        true
+    }
+
+    /// Restores the tenants of a machine on the others.
+    fn bring_back(&self, machine: usize) {
+        let backups = self.machines[machine].home().join("backups").display().to_string();
+        for (n, tenant) in self.tenants.iter().enumerate() {
+            let mut at = tenant.machine.lock().unwrap();
+            if *at == machine {
+                *at = (machine + 1 + n % 2) % 3;
+                self.machines[*at].cli(&["restore", &backups, &tenant.name]).done();
+                let mut route = Command::new("sh");
+                route.args([&self.route(machine), &tenant.name, MACHINES[*at]]);
+                assert!(route.status().unwrap().success());
+            }
+        }
+    }
+
+    /// Runs `work` with three seeds, while 16 clients write.
+    fn write_during(&self, random: &mut Random, work: impl FnOnce([u64; 3])) -> Counts {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..16)
+                .map(|n| {
+                    let (mut random, stop) = (Random::new(random.next()), &stop);
+                    scope.spawn(move || self.write(&self.proxies[n % 2], &mut random, stop))
+                })
+                .collect();
+            // The clients also end if this fails.
+            let seeds = [random.next(), random.next(), random.next()];
+            let worked = catch_unwind(AssertUnwindSafe(|| work(seeds)));
+            stop.store(true, Ordering::Relaxed);
+            worked.unwrap();
+            let mut total = Counts::default();
+            for client in clients {
+                let counts = client.join().unwrap();
+                total.writes += counts.writes;
+                total.told_to_wait += counts.told_to_wait;
+                total.broken += counts.broken;
+                total.longest = total.longest.max(counts.longest);
+            }
+            total
+        })
+    }
+
+    /// Creates customers of random tenants, ten of each at a time.
+    fn write(&self, proxy: &Arc<DataDir>, random: &mut Random, stop: &AtomicBool) -> Counts {
+        let mut counts = Counts::default();
+        while !stop.load(Ordering::Relaxed) {
+            let tenant = random.pick(&self.tenants);
+            let api = proxy.with_key(&tenant.key).at_host(&format!("{}.desk.example", tenant.name));
+            for _ in 0..10 {
+                let (name, key, begun) = (uuid(), uuid(), Instant::now());
+                while !create(&api, &name, &key, &mut counts) {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "{} is gone", tenant.name);
+                }
+                counts.writes += 1;
+                counts.longest = counts.longest.max(begun.elapsed());
+                tenant.acknowledged.lock().unwrap().push(name);
+            }
+        }
+        counts
+    }
+
+    /// Every acknowledged record is stored exactly once, and no other is.
+    fn compare(&self) {
+        for (n, tenant) in self.tenants.iter().enumerate() {
+            let api = self.proxies[n % 2].with_key(&tenant.key);
+            let records = api.at_host(&format!("{}.desk.example", tenant.name));
+            let records = records.all("/customers.php?limit=200");
+            let name = |record: &Value| record["name"].as_str().unwrap().to_owned();
+            let mut found: Vec<String> = records.iter().map(name).collect();
+            let mut expected = tenant.acknowledged.lock().unwrap().clone();
+            found.sort();
+            expected.sort();
+            assert_eq!(found, expected, "{}", tenant.name);
+        }
+    }
+}
+
+/// Creates a customer as a client that obeys `Retry-After`. Returns whether it is acknowledged.
+fn create(api: &Api, name: &str, key: &str, counts: &mut Counts) -> bool {
+    let call = api.call("POST", "/customers.php").json(&json!({"name": name})).key(key);
+    match call.try_send() {
+        Ok(reply) if reply.status == 201 => return true,
+        Ok(reply) => {
+            let reply = reply.fails_with(503, "tenant_unavailable");
+            let wait = reply.header("Retry-After").unwrap().parse().unwrap();
+            counts.told_to_wait += 1;
+            thread::sleep(Duration::from_secs(wait));
+        }
+        // The proxy closes idle connections when it reloads, and cannot reach a dead machine.
+        Err(_) => {
+            counts.broken += 1;
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    false
 }

@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 2] = [Kind::Nginx, Kind::Caddy];
+    pub(crate) const ALL: [Kind; 2] = [Kind::Nginx, Kind::Caddy];
 
     /// The proxies that are installed.
     pub(crate) fn installed() -> impl Iterator<Item = Kind> {
@@ -101,7 +101,7 @@ impl Deployment {
     pub(crate) fn start(self, server: SocketAddr) -> Proxy {
         if self.several_machines {
             let routes = format!("{TENANT_HOST} one{}\n", self.kind.end_of_route());
-            Proxy::start_several(self.kind, [server, server], &routes)
+            Proxy::start_several(self.kind, [server; 3], &routes)
         } else {
             Proxy::start(self.kind, server)
         }
@@ -153,8 +153,8 @@ impl Proxy {
         })
     }
 
-    /// Starts one in front of two machines, named `one` and `two` in `routes`.
-    pub(crate) fn start_several(kind: Kind, machines: [SocketAddr; 2], routes: &str) -> Proxy {
+    /// Starts one in front of machines, named `one`, `two` and `three` in `routes`.
+    pub(crate) fn start_several(kind: Kind, machines: [SocketAddr; 3], routes: &str) -> Proxy {
         Proxy::launch(kind, |home, address| {
             fs::write(home.join("routes"), routes).unwrap();
             match kind {
@@ -296,7 +296,8 @@ fn nginx_site(
     replace_all(changed(example("nginx/tenantdesk.conf")), replacements)
 }
 
-fn several_nginx_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr; 2]) -> String {
+fn several_nginx_site(home: &Path, address: SocketAddr, machines: [SocketAddr; 3]) -> String {
+    let [one, two, three] = machines;
     let certificate = certificate();
     let Certificate { certificate, key, .. } = &*certificate;
     let replacements = [
@@ -307,7 +308,8 @@ fn several_nginx_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr;
         ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
         ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
     ];
-    replace_all(example("several/nginx.conf"), replacements)
+    let site = replace_all(example("several/nginx.conf"), replacements);
+    format!("upstream tenantdesk_three {{ server {three}; keepalive 32; }}\n{site}")
 }
 
 /// Returns the command that runs it, and the shell command that reloads its configuration.
@@ -363,7 +365,8 @@ fn caddy_site(
     replace_all(changed(example("caddy/Caddyfile")), replacements)
 }
 
-fn several_caddy_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr; 2]) -> String {
+fn several_caddy_site(home: &Path, address: SocketAddr, machines: [SocketAddr; 3]) -> String {
+    let [one, two, three] = machines;
     let certificate = certificate();
     let Certificate { certificate, key, .. } = &*certificate;
     let global = format!("\n{{\n\tadmin {}\n\tauto_https off\n", free_address());
@@ -372,7 +375,7 @@ fn several_caddy_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr;
         ("\n{\n", global),
         ("\n*.desk.example {\n", site),
         ("one 10.0.0.11:8080", format!("one {one}")),
-        ("two 10.0.0.12:8080", format!("two {two}")),
+        ("two 10.0.0.12:8080", format!("two {two}\n\timport machine three {three}")),
         ("/etc/caddy/tenantdesk-routes", home.join("routes").display().to_string()),
         ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
         ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),

@@ -96,16 +96,17 @@ impl Database {
             Err(OpenError::Older { found, .. }) => found,
             other => return other.map(|()| None),
         };
-        self.run_steps(&mut connection, found).map_err(|error| {
+        self.run_steps(&mut connection).map_err(|error| {
             self.unusable(format!("migrating it from schema {found} to {known}: {error}"))
         })?;
         Ok(Some(found))
     }
 
-    /// Runs the steps after the version `found`.
-    fn run_steps(&self, connection: &mut Connection, found: u32) -> rusqlite::Result<()> {
+    /// Runs the steps after the file's version, which another thread may have raised meanwhile.
+    fn run_steps(&self, connection: &mut Connection) -> rusqlite::Result<()> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         wal::make_durable(&self.path)?;
+        let found: u32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
         for step in self.schema.steps.iter().skip((found - self.schema.first) as usize) {
             transaction.execute_batch(step)?;
         }

@@ -13,12 +13,12 @@ mod upkeep;
 mod writer;
 
 use std::fmt::Display;
-use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 pub use file::{FileTransaction, TenantFile};
 pub use mutation::{Answer, Client, IdempotencyKey, Mutation, Outcome};
 
-use super::data_dir::{migrate_tenants, tenant_database};
+use super::data_dir::{migrate, migrate_tenants, tenant_database};
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
 use super::error::{DatabaseError, OpenError, StoreError};
 use super::records::Reading;
@@ -53,6 +53,9 @@ const READ_TIME: Duration = Duration::from_secs(5);
 
 /// SQLite's instructions between two looks at the deadline: well under a millisecond.
 const INSTRUCTIONS: i32 = 4_000;
+
+/// The size up to which a request migrates a file, in some 100 ms.
+const SMALL: u64 = 8 << 20;
 
 /// All tenants' files.
 pub struct Tenants {
@@ -105,8 +108,8 @@ impl Tenants {
         }
     }
 
-    /// Migrates the files of older versions, beside the requests. Until its file is migrated, a
-    /// tenant is unavailable.
+    /// Migrates the files of older versions, beside the requests. A request for a small file
+    /// migrates that file at once. A tenant with a large file is unavailable until its turn.
     pub fn migrate(self: &Arc<Tenants>) -> io::Result<()> {
         self.is_migrating.store(true, Ordering::Release);
         let tenants = Arc::clone(self);
@@ -132,15 +135,21 @@ impl Tenants {
         // Closed first, if the path names another file now.
         *state = State::Closed;
         let database = tenant_database(self.registry.data_dir(), id);
-        match self.open_file(id, database.clone(), &slot) {
+        let mut opened = self.open_file(id, database.clone(), &slot);
+        if matches!(opened, Err(OpenError::Older { .. })) {
+            if fs::metadata(database.path()).is_ok_and(|file| file.len() <= SMALL) {
+                opened =
+                    migrate(&database).and_then(|()| self.open_file(id, database.clone(), &slot));
+            } else if self.is_migrating.load(Ordering::Acquire) {
+                return Err(StoreError::Unavailable);
+            }
+        }
+        match opened {
             Ok(tenant) => {
                 let tenant = Arc::new(tenant);
                 *state = State::Open(Arc::clone(&tenant), Instant::now());
                 *slot.failure.lock() = None;
                 Ok(tenant)
-            }
-            Err(OpenError::Older { .. }) if self.is_migrating.load(Ordering::Acquire) => {
-                Err(StoreError::Unavailable)
             }
             Err(error) => {
                 *state = State::Failed(Instant::now());
