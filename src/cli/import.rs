@@ -103,6 +103,14 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     }
     bar.finish_and_clear();
     report.summarize();
+    let is_table = format != Format::JsonLines;
+    if is_table && arguments.map.is_none() && report.has_unknown_column() {
+        let (tenant, plural, path) = (&tenant.name, resource.plural, path.display());
+        print_stderr(&format!(
+            "A map gives other headings their fields. A draft of it: \
+             tenantdesk import {tenant} {plural} {path} --draft-map"
+        ));
+    }
     if let Some(faults) = report.faults.filter(|faults| !faults.is_empty()) {
         let plural = resource.plural;
         let document = json!({"done": "nothing", "tenant": tenant.name, "resource": plural,
@@ -261,6 +269,10 @@ impl ErrorReport {
             let (rows, place) = (words::count(*count, "row"), error.location());
             print_stderr(&format!("  {} {}: {rows}, first in {place}", error.field, error.code));
         }
+    }
+
+    fn has_unknown_column(&self) -> bool {
+        self.kinds.iter().any(|(error, _)| error.code == "unknown_column")
     }
 
     /// Counts an error, and returns whether standard error shows it.

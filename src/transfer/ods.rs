@@ -7,8 +7,8 @@ use quick_xml::events::BytesStart;
 
 use super::import::{MAX_COLUMNS, unsuitable};
 use super::workbook::{
-    Archive, Piece, Rows, attribute, date_cell, error_cell, no_value, number, number_cell,
-    open_part,
+    Archive, MAX_SHEETS, Piece, Rows, attribute, date_cell, error_cell, no_value, number,
+    number_cell, open_part,
 };
 use super::{Cell, ImportError, MAX_ROW};
 
@@ -80,8 +80,10 @@ impl OdsReader {
     fn start(&mut self, start: &BytesStart<'_>, rows: &mut Rows<'_>) -> Result<(), ImportError> {
         match start.local_name().as_ref() {
             "style" => self.style = attribute(start, "name")?.unwrap_or_default(),
-            "table-properties" if attribute(start, "display")?.as_deref() == Some("false") => {
-                self.hidden_styles.insert(mem::take(&mut self.style));
+            "table-properties" if self.hidden_styles.len() < MAX_SHEETS => {
+                if attribute(start, "display")?.as_deref() == Some("false") {
+                    self.hidden_styles.insert(mem::take(&mut self.style));
+                }
             }
             "table" => {
                 let style = attribute(start, "style-name")?.unwrap_or_default();
@@ -117,15 +119,16 @@ impl OdsReader {
             "annotation" => self.comments = self.comments.saturating_sub(1),
             "table-cell" | "covered-table-cell" => {
                 let cell = mem::take(&mut self.cell);
-                let repeats = cell.repeats;
+                let next = self.column.saturating_add(cell.repeats);
                 let cell = cell.finish();
                 if self.is_wanted && !cell.text().is_empty() {
                     // One more than a row may have, so that the row is reported.
-                    for index in 0..repeats.min(MAX_COLUMNS + 1) {
-                        rows.set(self.column.saturating_add(index), cell.clone());
+                    let end = next.min(MAX_COLUMNS + 1).max(self.column.saturating_add(1));
+                    for index in self.column..end {
+                        rows.set(index, cell.clone());
                     }
                 }
-                self.column = self.column.saturating_add(repeats);
+                self.column = next;
             }
             "table-row" if self.is_wanted => return self.end_row(rows),
             "table" => return Ok(!rows.has_any),

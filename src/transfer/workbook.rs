@@ -1,8 +1,8 @@
 //! Workbooks: `.xlsx` and `.ods` are XML in a zip archive.
 //!
-//! A small file can claim to be huge, so each step has a limit: the decompressed size of a part, the
-//! size and the depth of XML, the shared texts in memory, and the size of all rows. Cells are
-//! handed on row by row.
+//! A small file can be huge once it is decompressed. So its size has limits, as have the size, the
+//! number and the depth of the pieces of XML, the shared texts in memory, and the size of all rows.
+//! Rows are handed on one by one.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -25,11 +25,20 @@ pub trait ReadSeek: Read + Seek {}
 
 impl<T: Read + Seek> ReadSeek for T {}
 
-pub(super) type Archive = ZipArchive<Box<dyn ReadSeek>>;
+/// The archive of a workbook, and what may still be read from it.
+pub(super) struct Archive {
+    zip: ZipArchive<Box<dyn ReadSeek>>,
+    bytes: u64,
+    pieces: u64,
+}
 
-/// The maximum size of a decompressed part, and of the text of all rows. 300,000 rows of 14 columns
-/// have about 500 MB.
-const MAX_PART: u64 = 1 << 30;
+/// The maximum size of all parts that are read, decompressed, and of all rows. 300,000 rows of 14
+/// columns have about 500 MB.
+const MAX_BYTES: u64 = 1 << 30;
+/// The maximum number of pieces of XML. A cell has up to seven.
+const MAX_PIECES: u64 = 150_000_000;
+/// The maximum number of sheets of which the names are kept.
+pub(super) const MAX_SHEETS: usize = 1_000;
 /// The maximum number of nested XML elements.
 const MAX_DEPTH: usize = 100;
 /// The rows of a sheet in Excel and LibreOffice.
@@ -58,7 +67,8 @@ pub(super) fn read(
             return Err(unsuitable(format!("the file is no workbook: {kind}")));
         }
     }
-    let mut archive = ZipArchive::new(input).map_err(damaged)?;
+    let zip = ZipArchive::new(input).map_err(damaged)?;
+    let mut archive = Archive { zip, bytes: MAX_BYTES, pieces: MAX_PIECES };
     let found = if part_index(&archive, "content.xml").is_some() {
         Format::Ods
     } else if part_index(&archive, xlsx::WORKBOOK).is_some() {
@@ -102,6 +112,7 @@ fn describe_ole(mut input: Box<dyn ReadSeek>) -> io::Result<&'static str> {
 fn part_index(archive: &Archive, name: &str) -> Option<usize> {
     let name = name.as_bytes();
     archive
+        .zip
         .file_names_raw()
         .position(|found| found.strip_prefix(b"/").unwrap_or(found).eq_ignore_ascii_case(name))
 }
@@ -112,22 +123,24 @@ pub(super) fn open_part<'a>(
     name: &str,
 ) -> Result<Option<Xml<'a>>, ImportError> {
     let Some(index) = part_index(archive, name) else { return Ok(None) };
-    let file = archive.by_index(index).map_err(damaged)?;
-    let source = Bounded { source: BufReader::with_capacity(1 << 16, file), total: 0, event: 0 };
+    let Archive { zip, bytes, pieces } = archive;
+    let file = zip.by_index(index).map_err(damaged)?;
+    let source = Bounded { source: BufReader::with_capacity(1 << 16, file), left: bytes, event: 0 };
     let mut reader = Reader::from_reader(source);
     reader.config_mut().expand_empty_elements = true;
-    Ok(Some(Xml { reader, buffer: Vec::new(), depth: 0 }))
+    Ok(Some(Xml { reader, buffer: Vec::new(), depth: 0, pieces }))
 }
 
 /// A part that is read up to limits.
-struct Bounded<R> {
+struct Bounded<'a, R> {
     source: R,
-    /// The bytes so far, and those since the last event.
-    total: u64,
+    /// The bytes that may still be read from the archive.
+    left: &'a mut u64,
+    /// The bytes since the last event.
     event: usize,
 }
 
-impl<R: BufRead> Read for Bounded<R> {
+impl<R: BufRead> Read for Bounded<'_, R> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let count = self.fill_buf()?.read(target)?;
         self.consume(count);
@@ -135,10 +148,10 @@ impl<R: BufRead> Read for Bounded<R> {
     }
 }
 
-impl<R: BufRead> BufRead for Bounded<R> {
+impl<R: BufRead> BufRead for Bounded<'_, R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.total > MAX_PART {
-            return Err(io::Error::other("a part has more than 1 GiB"));
+        if *self.left == 0 {
+            return Err(io::Error::other("it has more than 1 GiB"));
         }
         if self.event > MAX_ROW {
             return Err(io::Error::other("a value has more than 1 MiB"));
@@ -147,7 +160,7 @@ impl<R: BufRead> BufRead for Bounded<R> {
     }
 
     fn consume(&mut self, count: usize) {
-        self.total += count as u64;
+        *self.left = self.left.saturating_sub(count as u64);
         self.event += count;
         self.source.consume(count);
     }
@@ -157,9 +170,10 @@ type Part<'a> = ZipFile<'a, Box<dyn ReadSeek>>;
 
 /// The XML of a part.
 pub(super) struct Xml<'a> {
-    reader: Reader<Bounded<BufReader<Part<'a>>>>,
+    reader: Reader<Bounded<'a, BufReader<Part<'a>>>>,
     buffer: Vec<u8>,
     depth: usize,
+    pieces: &'a mut u64,
 }
 
 /// A piece of XML. An element without content has a start and an end.
@@ -173,6 +187,10 @@ pub(super) enum Piece<'a> {
 impl Xml<'_> {
     /// The next piece. `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Piece<'_>>, ImportError> {
+        *self.pieces = self.pieces.saturating_sub(1);
+        if *self.pieces == 0 {
+            return Err(unsuitable("the workbook has too much XML; split it"));
+        }
         self.buffer.clear();
         self.reader.get_mut().event = 0;
         Ok(Some(match self.reader.read_event_into(&mut self.buffer).map_err(damaged)? {
@@ -245,7 +263,9 @@ impl<'a> Rows<'a> {
     /// Whether to read the sheet `name`.
     pub(super) fn wants(&mut self, name: String, is_hidden: bool) -> bool {
         let is_wanted = self.wanted.map_or(!is_hidden, |wanted| wanted == name);
-        self.sheets.push(name);
+        if self.sheets.len() < MAX_SHEETS {
+            self.sheets.push(name);
+        }
         is_wanted
     }
 
@@ -274,9 +294,9 @@ impl<'a> Rows<'a> {
             return Ok(true);
         }
         self.has_any = true;
-        let size: usize = cells.iter().map(|cell| cell.text().len() + 8).sum();
+        let size: usize = cells.iter().map(|cell| cell.text().len() + 16).sum();
         self.size += size as u64;
-        if self.size > MAX_PART {
+        if self.size > MAX_BYTES {
             return Err(unsuitable("the sheet has more than 1 GiB of text; split it"));
         }
         self.check_number(number)?;

@@ -8,15 +8,16 @@ use jiff::civil::date;
 
 use super::import::unsuitable;
 use super::workbook::{
-    Archive, Piece, Rows, attribute, date_cell, error_cell, no_value, number, number_cell,
-    open_part,
+    Archive, MAX_SHEETS, Piece, Rows, attribute, date_cell, error_cell, no_value, number,
+    number_cell, open_part,
 };
 use super::{Cell, ImportError, MAX_ROW};
 
 pub(super) const WORKBOOK: &str = "xl/workbook.xml";
 
-/// The maximum memory of the shared texts.
-const MAX_SHARED: usize = 128 << 20;
+/// The maximum memory of the shared texts, and their maximum number.
+const MAX_SHARED: usize = 96 << 20;
+const MAX_TEXTS: usize = 8 << 20;
 /// The maximum number of formats of cells. Excel has at most 65,490.
 const MAX_FORMATS: usize = 100_000;
 
@@ -60,6 +61,9 @@ fn read_parts(archive: &mut Archive) -> Result<HashMap<String, String>, ImportEr
     while let Some(piece) = xml.next()? {
         let Piece::Start(start) = piece else { continue };
         let kind = attribute(&start, "Type")?.unwrap_or_default();
+        if parts.len() == MAX_SHEETS {
+            break;
+        }
         if let (Some(id), Some(target), true) =
             (attribute(&start, "Id")?, attribute(&start, "Target")?, kind.ends_with("/worksheet"))
         {
@@ -82,7 +86,7 @@ impl Context {
                     let date1904 = attribute(&start, "date1904")?;
                     self.is_1904 = matches!(date1904.as_deref(), Some("1" | "true" | "on"));
                 }
-                "sheet" => {
+                "sheet" if sheets.len() < MAX_SHEETS => {
                     let state = attribute(&start, "state")?.unwrap_or_default();
                     let name = attribute(&start, "name")?.unwrap_or_default();
                     let id = attribute(&start, "id")?.unwrap_or_default();
@@ -130,10 +134,8 @@ impl Context {
             {
                 self.texts += &text.take();
                 self.ends.push(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
-                if self.texts.len() + 4 * self.ends.len() > MAX_SHARED {
-                    return Err(unsuitable(
-                        "the workbook has more than 128 MiB of texts; split it",
-                    ));
+                if self.texts.len() > MAX_SHARED || self.ends.len() > MAX_TEXTS {
+                    return Err(unsuitable("the workbook has more than 96 MiB of texts; split it"));
                 }
             }
         }

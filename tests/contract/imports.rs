@@ -264,6 +264,22 @@ fn a_pipe_is_imported_like_a_file() {
     assert_eq!(data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 3);
 }
 
+#[test]
+fn an_import_that_waits_for_its_first_bytes_holds_no_lock() {
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    let mut command = import_command(&data_dir, &["customers", "-", "--format", "csv"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    until("it reads", || {
+        let waits_in = std::fs::read_to_string(format!("/proc/{}/wchan", child.id())).unwrap();
+        waits_in.contains("pipe_read").then_some(())
+    });
+    assert!(!is_locked(&tenant.file()));
+    child.stdin.take().unwrap().write_all(b"name\nOne\n").unwrap();
+    succeeds(child);
+    assert_eq!(data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 2);
+}
+
 /// The next change would wait until it is copied into the file.
 #[test]
 fn an_import_leaves_nothing_in_the_wal() {
