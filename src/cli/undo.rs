@@ -120,17 +120,29 @@ fn take_back(
 
 /// A line for each resource.
 fn describe(Undone { deleted, changed, created, left, .. }: &Undone, dry_run: bool) -> String {
-    let (would_be, left_or) = if dry_run { ("would be ", "would stay") } else { ("", "left") };
     let mut text = String::new();
     for Resource { plural, .. } in ALL {
-        let counts = [deleted, changed, created, left].map(|counts| counts.get(*plural));
-        if counts.iter().any(Option::is_some) {
-            let [deleted, changed, created, left] =
-                counts.map(|count| grouped(count.copied().unwrap_or_default()));
-            text += &format!(
-                "{plural}: {deleted} {would_be}deleted, {changed} changed, {created} created again; \
-                 {left} {left_or}\n"
-            );
+        let mut done = Vec::new();
+        let counts = [(deleted, "deleted"), (changed, "changed"), (created, "created again")];
+        for (counts, what) in counts {
+            if let Some(count) = counts.get(*plural) {
+                let would_be = if dry_run && done.is_empty() { "would be " } else { "" };
+                done.push(format!("{} {would_be}{what}", grouped(*count)));
+            }
+        }
+        let mut parts = Vec::new();
+        if !done.is_empty() {
+            parts.push(done.join(", "));
+        }
+        if let Some(count) = left.get(*plural) {
+            parts.push(format!(
+                "{} {}",
+                grouped(*count),
+                if dry_run { "would stay" } else { "left" }
+            ));
+        }
+        if !parts.is_empty() {
+            text += &format!("{plural}: {}\n", parts.join("; "));
         }
     }
     text
