@@ -254,17 +254,19 @@ fn names_in_data_directory(server: &TestServer) -> Vec<String> {
 }
 
 #[test]
-fn a_service_without_its_data_directory_is_not_ready() {
+fn a_service_without_its_registry_or_its_data_directory_is_not_ready() {
     let server = TestServer::start();
     let aside = server.home().join("aside");
     let ask = || server.anonymous().get("/readyz");
-    std::fs::rename(server.data(), &aside).unwrap();
-    let reply =
-        until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
-    reply.fails_with(503, "not_ready");
-    server.anonymous().get("/healthz").is(200);
-    std::fs::rename(&aside, server.data()).unwrap();
-    until("the service is ready", || (ask().status == 200).then_some(()));
+    for missing in [server.registry_file(), server.data()] {
+        std::fs::rename(&missing, &aside).unwrap();
+        let reply =
+            until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
+        reply.fails_with(503, "not_ready");
+        server.anonymous().get("/healthz").is(200);
+        std::fs::rename(&aside, &missing).unwrap();
+        until("the service is ready", || (ask().status == 200).then_some(()));
+    }
 }
 
 #[test]
