@@ -280,8 +280,11 @@ impl DataDir {
     }
 }
 
-/// Migrates the tenants' files of older versions, the small ones first. A tenant whose file cannot
-/// be migrated stays unavailable.
+/// The size up to which a request migrates a file, in some 100 ms.
+pub(crate) const SMALL: u64 = 8 << 20;
+
+/// Migrates the tenants' files of older versions. Files that no request migrates go first, the
+/// smallest of them before the others. A tenant whose file cannot be migrated stays unavailable.
 pub(crate) fn migrate_tenants(data_dir: &Path) {
     let ids = tenant_file_ids(data_dir).unwrap_or_else(|error| {
         tracing::error!(%error, "the tenants' files cannot be migrated");
@@ -293,7 +296,7 @@ pub(crate) fn migrate_tenants(data_dir: &Path) {
         let size = fs::metadata(database.path()).map_or(0, |found| found.len());
         databases.push((size, id, database));
     }
-    databases.sort_by_key(|(size, id, _)| (*size, *id));
+    databases.sort_by_key(|(size, id, _)| (*size <= SMALL, *size, *id));
     for (_, id, database) in databases {
         if let Err(error) = migrate(&database) {
             tracing::error!(tenant = %id, %error, "the tenant is unavailable");

@@ -30,7 +30,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 pub use file::{FileTransaction, TenantFile};
 pub use mutation::{Answer, Client, IdempotencyKey, Mutation, Outcome};
 
-use super::data_dir::{migrate, migrate_tenants, tenant_database};
+use super::data_dir::{SMALL, migrate, migrate_tenants, tenant_database};
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
 use super::error::{DatabaseError, OpenError, StoreError};
 use super::records::Reading;
@@ -53,9 +53,6 @@ const READ_TIME: Duration = Duration::from_secs(5);
 
 /// SQLite's instructions between two looks at the deadline: well under a millisecond.
 const INSTRUCTIONS: i32 = 4_000;
-
-/// The size up to which a request migrates a file, in some 100 ms.
-const SMALL: u64 = 8 << 20;
 
 /// All tenants' files.
 pub struct Tenants {
