@@ -248,8 +248,8 @@ impl Converted {
         }
         let (shown, example) = (shorten(&text), format!("1299{}50", decimal.unwrap_or('.')));
         let message = format!(
-            "\"{name}\" was {shown:?}; send an amount with at most two decimals, such as {example}. \
-             A map can set another decimal sign."
+            "\"{name}\" was {shown:?}; send an amount with at most two decimals, such as \
+             {example}. A map can set another decimal sign."
         );
         self.faults.push((name.to_owned(), "invalid_int", message));
     }

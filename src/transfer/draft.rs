@@ -171,8 +171,8 @@ fn heading_score(columns: &Columns<'_>, heading: &str, name: &str) -> f64 {
     }
     let own = format!("{}.{name}", columns.resource.plural);
     let mut score: f64 = 0.0;
-    for (key, words) in SYNONYMS {
-        if *key == name || *key == own {
+    for (key, words) in synonyms(0) {
+        if key == name || key == own {
             score = score.max(word_score(&fold(heading), words));
         }
     }
@@ -223,7 +223,7 @@ impl Heading {
             Some(Kind::Boolean) => vec!["true", "false"],
             // A country.
             Some(Kind::Text { min: 2, max: 2 }) => {
-                let values = WORDS.iter().map(|(value, _)| *value);
+                let values = synonyms(1).map(|(value, _)| value);
                 values.filter(|value| value.starts_with(char::is_uppercase)).collect()
             }
             _ => Vec::new(),
@@ -284,7 +284,7 @@ impl Heading {
                 continue;
             }
             let mut best = ("", 0.0);
-            for (value, words) in WORDS.iter().filter(|(value, _)| values.contains(value)) {
+            for (value, words) in synonyms(1).filter(|(value, _)| values.contains(value)) {
                 let score =
                     word_score(&fold(word), words).max(word_score(&fold(word), &fold(value)));
                 if score > best.1 {
@@ -344,124 +344,12 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// English and German words for columns, folded by [`fold`].
-const SYNONYMS: &[(&str, &str)] = &[
-    (
-        "customers.name",
-        "firma firmenname kunde kundenname company customer organisation unternehmen",
-    ),
-    (
-        "hardware.name",
-        "geraet geraetename bezeichnung device hostname computer computername rechner \
-         rechnername asset artikel gegenstand beschreibung description",
-    ),
-    (
-        "customer_number",
-        "kundennr kundennummer kdnr kundenid customerno customerid clientid debitor debitorennr \
-         debitorennummer accountnumber kunde",
-    ),
-    ("customer_email", "kundenemail kundenmail"),
-    (
-        "employee_number",
-        "personalnr personalnummer persnr mitarbeiternr mitarbeiternummer mitarbeiterid \
-         employeeid employeeno staffid",
-    ),
-    (
-        "employee_email",
-        "benutzer benutzeremail user username useremail nutzer anwender mitarbeiter \
-         mitarbeiteremail zugewiesenan assignedto besitzer owner",
-    ),
-    ("email", "mail emailadresse mailadresse emailaddress"),
-    (
-        "phone",
-        "telefon tel telefonnummer telefonnr telephone phonenumber rufnummer fon durchwahl mobil \
-         mobile handy",
-    ),
-    (
-        "street",
-        "strasse str strassehausnr strasseundhausnummer anschrift adresse address streetaddress",
-    ),
-    ("postal_code", "plz postleitzahl zip zipcode postcode"),
-    ("city", "ort stadt wohnort town standort location"),
-    ("country", "land staat countrycode laendercode nation"),
-    ("customer_since", "kundeseit kundeab seit since anlagedatum"),
-    (
-        "notes",
-        "notiz notizen bemerkung bemerkungen kommentar anmerkung anmerkungen hinweis info \
-         comment comments remark remarks note memo",
-    ),
-    ("status", "zustand kundenstatus geraetestatus state condition"),
-    ("first_name", "vorname firstname givenname rufname"),
-    ("last_name", "nachname name familienname surname familyname zuname"),
-    ("department", "abteilung abt dept team bereich"),
-    ("job_title", "position funktion titel title stelle beruf rolle role"),
-    ("is_active", "aktiv active beschaeftigt enabled"),
-    ("start_date", "eintritt eintrittsdatum beginn start hiredate"),
-    ("end_date", "austritt austrittsdatum ende end leavingdate"),
-    ("type", "typ art geraetetyp geraeteart kategorie category devicetype"),
-    ("manufacturer", "hersteller marke brand maker vendor fabrikat"),
-    ("model", "modell modellbezeichnung modelname typbezeichnung produkt product"),
-    ("serial_number", "seriennummer seriennr serial serialno sn snr servicetag"),
-    (
-        "asset_tag",
-        "inventarnummer inventarnr inventar invnr assetid assetnumber anlagennummer barcode \
-         geraetenummer geraetenr",
-    ),
-    (
-        "purchase_date",
-        "kaufdatum gekauftam anschaffungsdatum anschaffung rechnungsdatum purchased bought",
-    ),
-    (
-        "warranty_until",
-        "garantiebis garantie garantieende gewaehrleistung gewaehrleistungbis warranty \
-         warrantyend warrantyexpires",
-    ),
-    (
-        "purchase_cost",
-        "preis kaufpreis einkaufspreis anschaffungspreis anschaffungskosten kosten price cost \
-         purchaseprice nettopreis wert betrag",
-    ),
-    ("is_leased", "leasing geleast leased miete gemietet"),
-];
+/// English and German words for columns, and after an empty line for values, as [`fold`] writes
+/// them.
+const SYNONYMS: &str = include_str!("synonyms.txt");
 
-/// English and German words for values, folded by [`fold`].
-const WORDS: &[(&str, &str)] = &[
-    ("prospect", "interessent lead anfrage neu"),
-    ("active", "aktiv bestandskunde kunde laufend"),
-    ("inactive", "inaktiv ehemalig gekuendigt passiv gesperrt former"),
-    ("laptop", "notebook convertible macbook"),
-    ("desktop", "pc computer rechner arbeitsplatz workstation tower"),
-    ("server", "nas"),
-    ("monitor", "bildschirm display screen"),
-    ("phone", "telefon handy smartphone mobiltelefon iphone"),
-    ("tablet", "ipad"),
-    ("printer", "drucker laserdrucker multifunktionsgeraet kopierer scanner"),
-    ("network", "netzwerk switch router firewall accesspoint wlan"),
-    ("peripheral", "zubehoer peripherie maus tastatur dockingstation docking headset webcam"),
-    ("other", "sonstiges sonstige andere anderes"),
-    (
-        "in_use",
-        "inbenutzung imeinsatz inbetrieb aktiv benutzt verwendet ausgegeben vergeben used \
-         assigned active deployed",
-    ),
-    ("in_stock", "lager auflager imlager vorrat verfuegbar frei available stock bestand reserve"),
-    ("in_repair", "reparatur inreparatur werkstatt defekt kaputt repair broken"),
-    ("retired", "ausgemustert entsorgt verkauft verschrottet ausserbetrieb disposed sold"),
-    ("lost", "verloren gestohlen vermisst stolen missing"),
-    ("true", "ja j wahr yes y x aktiv"),
-    ("false", "nein n falsch no inaktiv"),
-    ("DE", "deutschland germany d brd"),
-    ("AT", "oesterreich austria a"),
-    ("CH", "schweiz switzerland suisse"),
-    ("FR", "frankreich france"),
-    ("IT", "italien italy"),
-    ("ES", "spanien spain"),
-    ("NL", "niederlande holland netherlands"),
-    ("BE", "belgien belgium"),
-    ("LU", "luxemburg luxembourg"),
-    ("PL", "polen poland"),
-    ("CZ", "tschechien czechia"),
-    ("DK", "daenemark denmark"),
-    ("GB", "grossbritannien england uk unitedkingdom"),
-    ("US", "usa vereinigtestaaten unitedstates"),
-];
+/// The names and the words of the table `index`.
+fn synonyms(index: usize) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let table = SYNONYMS.split("\n\n").nth(index).unwrap_or_default();
+    table.lines().filter_map(|line| line.split_once(": "))
+}

@@ -49,8 +49,8 @@ const NOT_CLOSED: &str = "The file ends inside a quoted cell; a quote is not clo
 const AFTER_QUOTE: &str = "Text follows the closing quote of a cell. Put the whole cell in quotes, \
                            and write each quote in it twice.";
 
-const CUT_OFF: &str = "The file may be cut off: its last line ends early, and has no line break. If \
-                       the file is complete, add a line break at its end.";
+const CUT_OFF: &str = "The file may be cut off: its last line ends early, and has no line break. \
+                       If the file is complete, add a line break at its end.";
 
 /// The place of a row, and a message if the row is malformed.
 type Row = (Place, Result<(), &'static str>);
@@ -212,31 +212,35 @@ pub fn recognize(start: &[u8]) -> Option<&'static str> {
     let text = start.trim_ascii_start().to_ascii_lowercase();
     Some(match start {
         [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => {
-            "The file is UTF-32. Save it as UTF-8, or convert it: iconv -f UTF-32 -t UTF-8 FILE > NEW"
+            "The file is UTF-32. Save it as UTF-8, or convert it: \
+             iconv -f UTF-32 -t UTF-8 FILE > NEW"
         }
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [_, 0, ..] | [0, ..] => {
-            "The file is UTF-16. Save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"
+            "The file is UTF-16. Save it as UTF-8, or convert it: \
+             iconv -f UTF-16 -t UTF-8 FILE > NEW"
         }
         [b'P', b'K', 3 | 5, ..] => {
             "The file is a workbook with a wrong name. Let its name end in .xlsx or .ods."
         }
         [0xd0, 0xcf, 0x11, 0xe0, ..] => {
-            "The file is an old Excel file (.xls), or has a password. Open it, and save it as .xlsx \
-             without a password."
+            "The file is an old Excel file (.xls), or has a password. Open it, and save it as \
+             .xlsx without a password."
         }
         _ if text.starts_with(b"<!doctype html") || text.starts_with(b"<html") => {
             "The file is an HTML page. Perhaps the download needs a sign-in. Download it again."
         }
         _ if start.starts_with(b"#TYPE ") => {
-            "The first line is PowerShell's #TYPE line. Delete it, or export with -NoTypeInformation."
+            "The first line is PowerShell's #TYPE line. Delete it, or export with \
+             -NoTypeInformation."
         }
         _ => return None,
     })
 }
 
-const WINDOWS_1252: &str = "The file is not UTF-8; it is probably Windows-1252. Save it as \"CSV UTF-8\", \
-                            write encoding = \"windows-1252\" below [formats] in a map, or convert \
-                            it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW";
+const WINDOWS_1252: &str = "The file is not UTF-8; it is probably Windows-1252. Save it as \
+                            \"CSV UTF-8\", write encoding = \"windows-1252\" below [formats] \
+                            in a map, or convert it: \
+                            iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW";
 
 #[cfg(test)]
 mod tests {
