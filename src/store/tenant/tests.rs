@@ -281,8 +281,8 @@ fn the_wal_starts_again_although_commits_never_pause() {
     let database = tenant_database(directory.path(), ONE);
     let length = |suffix| fs::metadata(database.companion(suffix)).unwrap().len();
     let mut longest = 0;
-    for _ in 0..1_000 {
-        assert_eq!(run(&tenant, vec![large()]), DONE);
+    for _ in 0..250 {
+        assert_eq!(run(&tenant, vec![large(); 4]), DONE);
         longest = longest.max(length("-wal"));
     }
     assert!(longest < 40 << 20, "{longest} bytes for 100 MB");
@@ -331,8 +331,8 @@ fn a_wal_that_cannot_be_emptied_takes_only_deletions_until_the_reader_ends() {
     let shell = connect(&directory);
     shell.execute_batch("BEGIN; SELECT count(*) FROM customers").unwrap();
     let mut outcome = DONE;
-    for _ in 0..2_000 {
-        outcome = run(&tenant, vec![large()]);
+    for _ in 0..100 {
+        outcome = run(&tenant, vec![large(); 20]);
         if outcome != DONE {
             break;
         }
