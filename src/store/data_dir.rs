@@ -212,7 +212,7 @@ impl DataDir {
 
     /// Opens the data directory for the server, which has called [`DataDir::lock_to_serve`]. Waits
     /// until no command uses the directory, recovers every WAL, and migrates the registry.
-    /// [`migrate_tenants`] migrates the tenants' files beside the requests.
+    /// `migrate_tenants` migrates the tenants' files beside the requests.
     pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
         require_registry(path)?;
         let data_dir = DataDir::recover_and_lock_shared(path, true)?;

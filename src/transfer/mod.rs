@@ -1,8 +1,8 @@
 //! Import and export of all records of a resource as CSV, JSON Lines or a workbook (contract
 //! section 10, `import` and `export`).
 //!
-//! [`source`] turns each kind of file into rows of cells. [`columns`] and the operator's [`map`]
-//! turn a row into an object as in JSON Lines. [`row`] turns the object into a record.
+//! `source` turns each kind of file into rows of cells. `columns` and the operator's `map`
+//! turn a row into an object as in JSON Lines. `row` turns the object into a record.
 
 mod columns;
 mod draft;
