@@ -80,10 +80,11 @@ impl OdsReader {
     fn start(&mut self, start: &BytesStart<'_>, rows: &mut Rows<'_>) -> Result<(), ImportError> {
         match start.local_name().as_ref() {
             "style" => self.style = attribute(start, "name")?.unwrap_or_default(),
-            "table-properties" if self.hidden_styles.len() < MAX_SHEETS => {
-                if attribute(start, "display")?.as_deref() == Some("false") {
-                    self.hidden_styles.insert(mem::take(&mut self.style));
-                }
+            "table-properties"
+                if self.hidden_styles.len() < MAX_SHEETS
+                    && attribute(start, "display")?.as_deref() == Some("false") =>
+            {
+                self.hidden_styles.insert(mem::take(&mut self.style));
             }
             "table" => {
                 let style = attribute(start, "style-name")?.unwrap_or_default();
