@@ -24,7 +24,7 @@ use crate::words::{count, without_error_numbers};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The directory of backups, of which the newest is checked
+    /// The directory of backups; the newest must be complete and recent (only a restore reads its files)
     #[arg(long, env = "TENANTDESK_BACKUPS", value_name = "DIR")]
     backups: Option<PathBuf>,
     /// The maximum age of the newest backup

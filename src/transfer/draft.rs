@@ -10,7 +10,7 @@ use super::columns::{Columns, TitleDoubt, cents_of};
 use super::import::unsuitable;
 use super::map::parse_date;
 use super::{Cell, ImportError, Map, Place, Row, Source, TakeRows};
-use crate::model::custom::is_name;
+use crate::model::custom::{is_name, name_in};
 use crate::model::validation::is_date;
 use crate::model::{Field, Kind, Resource};
 use crate::words::similarity;
@@ -150,7 +150,9 @@ fn headings(columns: &Columns<'_>, cells: &[Cell]) -> Vec<Heading> {
     pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut headings: Vec<Heading> = Vec::new();
     for cell in cells {
-        headings.push(Heading { text: cell.text().to_owned(), ..Heading::default() });
+        let custom = columns.find(cell.text()).name.filter(|name| name_in(name).is_some());
+        let name = custom.unwrap_or_default();
+        headings.push(Heading { text: cell.text().to_owned(), name, ..Heading::default() });
     }
     let mut set = Vec::new();
     for (_, index, name) in pairs {
@@ -178,6 +180,12 @@ fn heading_score(columns: &Columns<'_>, heading: &str, name: &str) -> f64 {
     }
     score.max(word_score(&fold(heading), &fold(name)))
 }
+
+/// The highest score of a word that is similar, but not the same.
+const SIMILAR: f64 = 1.0;
+
+/// Beginnings that turn a word into its opposite, without umlauts and spaces.
+const NEGATIONS: [&str; 7] = ["ausser", "in", "kein", "nicht", "no", "ohne", "un"];
 
 /// How similar `text` is to the most similar word; 0 if to none.
 fn word_score(text: &str, words: &str) -> f64 {
@@ -283,10 +291,12 @@ impl Heading {
             if values.contains(&word.as_str()) || is_boolean || is_code {
                 continue;
             }
-            let mut best = ("", 0.0);
+            let folded = fold(word);
+            // "inaktiv" is not "aktiv".
+            let is_negated = NEGATIONS.iter().any(|start| folded.starts_with(start));
+            let mut best = ("", if is_negated { SIMILAR } else { 0.0 });
             for (value, words) in synonyms(1).filter(|(value, _)| values.contains(value)) {
-                let score =
-                    word_score(&fold(word), words).max(word_score(&fold(word), &fold(value)));
+                let score = word_score(&folded, words).max(word_score(&folded, &fold(value)));
                 if score > best.1 {
                     best = (value, score);
                 }

@@ -129,6 +129,22 @@ fn the_recipe_of_a_german_spreadsheet_imports_its_file() {
     assert!(corrections(&draft, &std::fs::read_to_string(map).unwrap()) <= 2, "{draft}");
 }
 
+#[test]
+fn a_draft_turns_no_word_into_its_opposite_and_keeps_custom_fields() {
+    let data_dir = DataDir::new(false);
+    let rows = "name,status,custom.raum\nA,inaktiv,2.00\nB,nicht im Lager,\nC,im Lager,\n";
+    std::fs::write(data_dir.home().join("d.csv"), rows).unwrap();
+    let draft = data_dir.cli(&["import", "acme", "hardware", "d.csv", "--draft-map"]).done().stdout;
+    for line in [
+        r#""custom.raum" = "custom.raum""#,
+        r##"# "inaktiv" = """##,
+        r##"# "nicht im Lager" = """##,
+        r#""im Lager" = "in_stock""#,
+    ] {
+        assert!(draft.contains(line), "{draft}");
+    }
+}
+
 /// The number of lines of the map that the draft does not have.
 fn corrections(draft: &str, map: &str) -> usize {
     let lines = |text: &str| -> Vec<String> {
