@@ -223,8 +223,6 @@ impl Sheet<'_> {
 
     fn add_text(&mut self, text: &str) -> Result<(), XlsxError> {
         if !text.is_empty() {
-            // Otherwise, Excel reads `_x0041_` as an escape of `A`.
-            let text = text.replace("_x", "_x005F_x");
             self.sheet.write_string_with_format(self.row, self.column, text, &self.text)?;
         }
         self.column += 1;

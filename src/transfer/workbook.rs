@@ -92,6 +92,9 @@ pub(super) fn read(
         let known = rows.sheets.iter().map(String::as_str);
         return Err(unsuitable(words::unknown("sheet", name, known).trim_end_matches('.')));
     }
+    if name.is_none() && !rows.has_any && rows.has_hidden {
+        return Err(unsuitable("only hidden sheets have rows; name one with --sheet"));
+    }
     Ok(())
 }
 
@@ -248,6 +251,7 @@ pub(super) struct Rows<'a> {
     pub sheets: Vec<String>,
     /// Whether the sheet had a row.
     pub has_any: bool,
+    has_hidden: bool,
     cells: Vec<Cell>,
     is_too_wide: bool,
     /// The size of all rows so far.
@@ -257,12 +261,22 @@ pub(super) struct Rows<'a> {
 impl<'a> Rows<'a> {
     fn new(taker: &'a mut dyn TakeRows, wanted: Option<&'a str>) -> Rows<'a> {
         let (sheets, cells) = (Vec::new(), Vec::new());
-        Rows { taker, wanted, sheets, has_any: false, cells, is_too_wide: false, size: 0 }
+        Rows {
+            taker,
+            wanted,
+            sheets,
+            has_any: false,
+            has_hidden: false,
+            cells,
+            is_too_wide: false,
+            size: 0,
+        }
     }
 
     /// Whether to read the sheet `name`.
     pub(super) fn wants(&mut self, name: String, is_hidden: bool) -> bool {
         let is_wanted = self.wanted.map_or(!is_hidden, |wanted| wanted == name);
+        self.has_hidden |= is_hidden;
         if self.sheets.len() < MAX_SHEETS {
             self.sheets.push(name);
         }

@@ -192,9 +192,14 @@ impl Context {
     fn cell(&self, cell: OpenCell) -> Cell {
         let text = cell.text.text;
         match cell.kind.as_str() {
-            "s" => Cell::Text(self.shared_text(&text).unwrap_or_default().to_owned()),
-            "inlineStr" => Cell::Text(text),
-            "str" => Cell::Text(unescape(&text)),
+            "s" if text.is_empty() => Cell::Text(text),
+            "s" => match self.shared_text(&text) {
+                Some(text) => Cell::Text(text.to_owned()),
+                None => {
+                    Cell::Fault("invalid_row", "The workbook lacks the cell's text.".to_owned())
+                }
+            },
+            "inlineStr" | "str" => Cell::Text(unescape(&text)),
             "e" => error_cell(&text),
             _ if text.trim().is_empty() && cell.is_formula => no_value(),
             _ if text.trim().is_empty() => Cell::Text(String::new()),

@@ -130,6 +130,20 @@ fn the_recipe_of_a_german_spreadsheet_imports_its_file() {
 }
 
 #[test]
+fn an_exported_workbook_is_imported_without_a_change() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let rows = "name,notes\nWindows,\"one\r\ntwo\rthree _x0041_ _x000D_ _xz _x005F_\"\n\
+                Control,\"\u{1}\u{b}\u{1f}\u{fffe}\"\n";
+    std::fs::write(data_dir.home().join("in.csv"), rows).unwrap();
+    data_dir.cli(&["import", "acme", "customers", "in.csv"]).done();
+    data_dir.cli(&["export", "acme", "customers", "--output", "w.xlsx"]).done();
+    let again =
+        data_dir.cli(&["import", "acme", "customers", "w.xlsx", "--update-by", "id"]).done();
+    assert!(again.stdout.contains("0 changed, 2 unchanged"), "{}", again.stdout);
+}
+
+#[test]
 fn a_draft_turns_no_word_into_its_opposite_and_keeps_custom_fields() {
     let data_dir = DataDir::new(false);
     let rows = "name,status,custom.raum\nA,inaktiv,2.00\nB,nicht im Lager,\nC,im Lager,\n";
