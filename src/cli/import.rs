@@ -6,7 +6,7 @@ use std::io::{self, BufReader, Read as _, Seek as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -70,6 +70,9 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let Arguments { tenant, resource, file: path, keep_ids, update_by, dry_run, .. } = arguments;
     let format = arguments.format.or_else(|| Format::from_extension(path));
     let format = format.ok_or_else(|| UsageError(describe_ending(path)))?;
+    if arguments.sheet.is_some() && !format.is_workbook() {
+        bail!(UsageError("--sheet names a sheet of a workbook; the file is none".to_owned()));
+    }
     if arguments.draft_map {
         return draft_map(arguments, format);
     }

@@ -148,7 +148,9 @@ fn a_draft_turns_no_word_into_its_opposite_and_keeps_custom_fields() {
     let data_dir = DataDir::new(false);
     let rows = "name,status,custom.raum\nA,inaktiv,2.00\nB,nicht im Lager,\nC,im Lager,\n";
     std::fs::write(data_dir.home().join("d.csv"), rows).unwrap();
-    let draft = data_dir.cli(&["import", "acme", "hardware", "d.csv", "--draft-map"]).done().stdout;
+    let import = ["import", "acme", "hardware", "d.csv", "--draft-map"];
+    assert_eq!(data_dir.cli(&[&import[..], &["--sheet", "x"]].concat()).code, Some(2));
+    let draft = data_dir.cli(&import).done().stdout;
     for line in [
         r#""custom.raum" = "custom.raum""#,
         r##"# "inaktiv" = """##,
