@@ -134,7 +134,7 @@ enum NextStep {
     Write(Arc<Tenant>, CheckedWrite),
 }
 
-/// Answers a repeat. Otherwise gives the changes to the tenant's writer.
+/// Gives the changes to the tenant's writer, which also answers a repeat.
 fn make_changes(
     tenant: &Tenant,
     key: KeyLabel,
@@ -147,14 +147,6 @@ fn make_changes(
     let client = Box::new(WaitingClient { paths, is_batch, invalid, responder });
     let actor = Actor::Key { key, request_id: request.id };
     let context = ChangeContext { at: request.received_at.timestamp(), actor };
-    // The writer looks, too. But a repeat gets its response even if the file takes no writes.
-    if let Some(key) = &idempotency_key {
-        match tenant.read(deadline(request), |reading| reading.replay(key, context.at)) {
-            Ok(None) => {}
-            Ok(Some(outcome)) => return client.send(outcome),
-            Err(error) => return client.send(Outcome::Failed(error)),
-        }
-    }
     let since = Instant::now();
     tenant.mutate(Mutation { changes, is_trial, idempotency_key, context, since, client });
 }

@@ -30,6 +30,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use r2d2::Pool;
+use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 
 use super::mutation::{Client, Mutation, Outcome};
@@ -41,7 +43,7 @@ use crate::files::{RESERVE, free_space};
 use crate::model::TenantId;
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
 use crate::store::error::{OpenError, StoreError};
-use crate::store::records::{Rejection, Writing};
+use crate::store::records::{Reading, Rejection, Writing};
 use crate::store::registry::Registry;
 
 /// A group takes no further mutation when it has this many operations. With more, the first client
@@ -96,6 +98,7 @@ impl Writer {
         let (queue, waiting) = mpsc::sync_channel(MAX_WAITING);
         let mut writer = WriterThread {
             tenant: tenant.id,
+            readers: tenant.readers.clone(),
             registry: Arc::clone(&tenant.registry),
             database: tenant.database.clone(),
             limits: tenant.limits,
@@ -123,6 +126,8 @@ impl Writer {
 
 struct WriterThread {
     tenant: TenantId,
+    /// For repeats while the file takes no writes.
+    readers: Pool<SqliteConnectionManager>,
     registry: Arc<Registry>,
     database: Database,
     limits: TenantLimits,
@@ -185,7 +190,7 @@ impl WriterThread {
             Some(connection) => connection,
             None => match self.connect(lock_wait(since)) {
                 Ok(connection) => connection,
-                Err(error) => return send(first.client, Outcome::Failed(self.report(&error))),
+                Err(error) => return self.refuse(first, self.report(&error)),
             },
         };
         // If its state is unknown, the next group opens another connection.
@@ -204,7 +209,7 @@ impl WriterThread {
         let transaction = match begin(connection, lock_wait(since)) {
             Ok(transaction) => transaction,
             Err(error) => {
-                send(first.client, Outcome::Failed(self.write_failed(&error)));
+                self.refuse(first, self.write_failed(&error));
                 // Only the lock was missing.
                 return error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
             }
@@ -229,6 +234,19 @@ impl WriterThread {
         }
         self.upkeep.committed(operations);
         true
+    }
+
+    /// Answers a mutation that the file does not take. A repeat gets its response all the same: a
+    /// read needs neither the lock nor space.
+    fn refuse(&self, mutation: Mutation, error: StoreError) {
+        let mut outcome = Outcome::Failed(error);
+        if let Some(key) = &mutation.idempotency_key
+            && let Ok(connection) = self.readers.get()
+            && let Ok(Some(replayed)) = Reading::new(&connection).replay(key, mutation.context.at)
+        {
+            outcome = replayed;
+        }
+        send(mutation.client, outcome);
     }
 
     /// Refuses a change of a suspended tenant. Asked inside the write transaction: a suspension waits
