@@ -10,6 +10,8 @@ use clap::{ArgAction, Subcommand};
 use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 
+use super::output::print_stderr;
+use super::undo::WAITING;
 use super::{GlobalOptions, UsageError, open_tenant, tenant_name};
 use crate::clock::{Clock, Moment};
 use crate::model::validation::is_date;
@@ -134,10 +136,11 @@ fn create(
 
 /// Suspends the tenant, and waits until the changes that already run have ended.
 fn suspend(options: &GlobalOptions, name: &str, reason: Inactive) -> anyhow::Result<TenantRow> {
-    let tenant = options.open_registry()?.suspend(name, reason)?;
-    let wait = || eprintln!("waiting for another command that changes the tenant");
-    let waited = match TenantFile::open(&options.data_dir, tenant.id) {
-        Ok(mut file) => file.await_writer(wait).map_err(anyhow::Error::from),
+    // Open as long as the tenant's file is, because it locks the data directory.
+    let registry = options.open_registry()?;
+    let tenant = registry.suspend(name, reason)?;
+    let waited = match TenantFile::open(registry.data_dir(), tenant.id) {
+        Ok(mut file) => file.await_writer(|| print_stderr(WAITING)).map_err(anyhow::Error::from),
         Err(OpenError::Missing(_)) => Ok(()),
         Err(error) => Err(error.into()),
     };
