@@ -469,10 +469,12 @@ impl Fleet {
                 })
                 .collect();
             let proxy = Proxy::start_several(kind, addresses, &routes);
+            let reload = proxy.routes().with_file_name("reload");
+            std::fs::write(&reload, reload_and_wait(kind, &proxy)).unwrap();
             set += &format!(
-                "ROUTES='{}' END='{end}' RELOAD=\"{}\" '{}' \"$@\"\n",
+                "ROUTES='{}' END='{end}' RELOAD=\"sh '{}'\" '{}' \"$@\"\n",
                 proxy.routes().display(),
-                proxy.reload(),
+                reload.display(),
                 example("several/route").display()
             );
             let clients = DataDir::new(false);
@@ -580,6 +582,21 @@ impl Fleet {
             expected.sort();
             assert_eq!(found, expected, "{}", tenant.name);
         }
+    }
+}
+
+/// A script that reloads the proxy and ends when no request has the old routes any more. An old
+/// worker of nginx goes on for at least 100 ms. The test deletes the old copy right after the move,
+/// and a key that the machine no longer knows would get 401.
+fn reload_and_wait(kind: Kind, proxy: &Proxy) -> String {
+    let reload = proxy.reload();
+    match kind {
+        Kind::Nginx => format!(
+            "master=$(cat '{}')\nold=$(cat /proc/$master/task/$master/children)\n{reload} || exit\n\
+             for worker in $old; do while kill -0 $worker 2>/dev/null; do sleep 0.02; done; done\n",
+            proxy.routes().with_file_name("pid").display()
+        ),
+        Kind::Caddy => reload.to_owned(),
     }
 }
 
