@@ -1,5 +1,5 @@
-//! Errors of the API: the table of codes (contract section 6 and later ones), one occurrence as a
-//! value, and the words for a rejection or a failure of the store.
+//! Errors of the API: the table of codes (contract section 5), one occurrence as a value, and the
+//! words for a rejection or a failure of the store.
 
 use std::borrow::Cow;
 
