@@ -24,7 +24,6 @@ mod history;
 mod operator;
 mod power_loss;
 mod recorder;
-mod registry_faults;
 mod run;
 mod self_test;
 #[path = "../support/mod.rs"]

@@ -223,7 +223,7 @@ fn parse(content: &[u8], at: &mut usize, root: &str) -> Record {
         8 => Kind::MakeDirectory,
         9 => Kind::RemoveDirectory,
         10 => Kind::Link,
-        _ => panic!("the disk does not know this change: {} of {}", text(other), text(path)),
+        unknown => panic!("the shim has written {unknown}"),
     };
     let (failed, inode, offset) = (small(4) != 0, large(8), large(16));
     Record {
