@@ -291,7 +291,8 @@ fn the_wal_starts_again_although_commits_never_pause() {
 
 /// One of two reads is always under way, so no commit finds the WAL without a reader.
 #[test]
-fn reads_that_overlap_do_not_let_the_wal_grow() {
+#[ignore = "takes 25 s; .ci/run runs it"]
+fn long_reads_that_overlap_do_not_let_the_wal_grow() {
     let directory = data_dir(1);
     let tenants = tenants(&directory);
     let tenant = tenants.open(ONE).unwrap();
