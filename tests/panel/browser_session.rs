@@ -16,7 +16,7 @@ use tenantdesk::http::{Body, Method, Request};
 use tenantdesk::password;
 use tenantdesk::store::registry::{KeyRow, TenantRow};
 
-pub(crate) use crate::support::browser::encode;
+use crate::support::browser::encode;
 use crate::support::in_process::open;
 
 /// The initial password of every tenant.

@@ -3,10 +3,9 @@
 
 use tenantdesk::http::{Body, Method};
 use tenantdesk::model::Scopes;
-use tenantdesk::panel::Admission;
 use tenantdesk::store::registry::{Admin, Inactive, KeyRow, KeyState, NewKey, TenantRow};
 
-use super::browser_session::{PASSWORD, Panel, encode};
+use super::browser_session::{PASSWORD, Panel};
 
 const NEW: &str = "another horse battery";
 
@@ -88,28 +87,6 @@ fn another_tenants_keys_are_like_none() {
     let page = browser.get(&format!("new={id}")).is(200);
     assert!(page.new_key().is_none() && !page.text().contains("its secret name"));
     assert_eq!(panel.keys(&other), [row]);
-}
-
-#[test]
-fn an_unknown_form_is_refused() {
-    let panel = Panel::new();
-    panel.tenant("acme");
-    panel.signed_in("acme").send("explode", &[]).is(422).saying("no such form");
-}
-
-#[test]
-fn only_a_form_that_hashes_a_password_waits_for_others() {
-    let panel = Panel::new();
-    panel.tenant("acme");
-    let browser = panel.signed_in("acme");
-    let waits = |action: &str| {
-        let form = encode(&[("action", action)]);
-        let request = browser.request(Method::POST, "", Some(form));
-        matches!(panel.app.panel.admit(&request), Admission::HashPassword)
-    };
-    assert_eq!(["sign-in", "password"].map(waits), [true; 2]);
-    let others = ["create", "edit", "replace", "revoke", "delete", "select-all", "sign-out", ""];
-    assert_eq!(others.map(waits), [false; 8]);
 }
 
 #[test]
@@ -252,16 +229,6 @@ fn other_methods_are_refused_with_a_page() {
         assert_eq!(page.header("Allow"), Some("GET, HEAD, POST"));
     }
     panel.ask(&panel.request(Method::HEAD)).is(200);
-}
-
-#[test]
-fn unknown_parameters_are_ignored() {
-    let panel = Panel::new();
-    panel.tenant("acme");
-    panel.browser().get("what=ever&done=nothing&%ff=%").is(200);
-    let mut browser = panel.signed_in("acme");
-    let text = browser.get("").text();
-    assert_eq!(browser.get("what=ever&done=nothing&revoke=x&new=").is(200).text(), text);
 }
 
 #[test]

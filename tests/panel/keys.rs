@@ -91,21 +91,6 @@ fn a_new_key_comes_with_a_request_that_works() {
 }
 
 #[test]
-fn two_keys_made_at_once_are_both_shown() {
-    let panel = Panel::new();
-    panel.tenant("acme");
-    let mut browser = panel.signed_in("acme");
-    let places: Vec<String> = ["one", "two"]
-        .map(|name| {
-            browser.send("create", &[("name", name), ("scope", "read")]).is(303).query().to_owned()
-        })
-        .into();
-    let keys: Vec<_> =
-        places.iter().map(|data_dir| browser.get(data_dir).new_key().unwrap()).collect();
-    assert_ne!(keys[0], keys[1]);
-}
-
-#[test]
 fn a_form_that_cannot_be_accepted_says_why_and_keeps_what_was_typed() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
@@ -134,20 +119,6 @@ fn a_form_that_cannot_be_accepted_says_why_and_keeps_what_was_typed() {
     browser.send("create", &[("name", &"ü".repeat(100)), ("scope", "all")]).is(303);
     browser.send("create", &[("name", &"ü".repeat(100)), ("scope", "all")]).is(303);
     assert_eq!(panel.keys(&acme).len(), 2, "names need not differ");
-}
-
-#[test]
-fn shortcuts_tick_boxes_and_make_nothing() {
-    let panel = Panel::new();
-    let acme = panel.tenant("acme");
-    let mut browser = panel.signed_in("acme");
-    let all =
-        browser.send("select-all", &[("name", "Web shop")]).is(200).saying("value=\"Web shop\"");
-    assert_eq!(all.text().matches(" checked>").count(), 6);
-    let read = browser.send("select-read", &[("scope", "hardware:write")]).is(200);
-    assert_eq!(read.text().matches(" checked>").count(), 3);
-    assert_eq!(read.text().matches(":read\" checked>").count(), 3);
-    assert!(panel.keys(&acme).is_empty());
 }
 
 #[test]
@@ -436,18 +407,6 @@ fn a_tenant_has_at_most_200_keys() {
     assert!(browser.get("").is(200).text().len() < 100 * 1024);
     browser.send("delete", &[("key", &last)]).is(303);
     browser.create_key("one more", &["all"]);
-}
-
-#[test]
-fn what_a_scope_for_writing_shows_stands_beside_the_scopes() {
-    let panel = Panel::new();
-    panel.tenant("acme");
-    let sentence = "A key with write alone cannot list or read records. It sees only the records that it writes.";
-    panel
-        .signed_in("acme")
-        .get("create")
-        .saying(sentence)
-        .saying("href=\"/docs#description/keys\"");
 }
 
 #[test]

@@ -34,17 +34,6 @@ fn behind_a_proxy_that_speaks_https_cookies_are_secure() {
 }
 
 #[test]
-fn both_cookies_of_a_sign_in_arrive() {
-    let server = TestServer::start();
-    let Tenant { name, password, .. } = server.tenant("acme");
-    let reply = Browser::at(&server, "192.0.2.1").sign_in(&name, &password).is(303);
-    let cookies: Vec<_> =
-        reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")).collect();
-    assert_eq!(cookies.len(), 2, "{reply}");
-    assert_eq!(reply.header("Location"), Some("/api_keys.php"));
-}
-
-#[test]
 fn the_log_has_a_line_for_each_event_with_tenant_and_address() {
     let server = TestServer::start();
     let Tenant { name, password, .. } = server.tenant("acme");
