@@ -1,4 +1,4 @@
-//! Faults inside the service: panics, a tiny_http that fails; and an orderly stop.
+//! Faults inside the service: panics, workers that hang; and an orderly stop.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use http::HeaderMap;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use serde_json::json;
-use socket2::SockRef;
 use tenantdesk::app::{App, Application, FirstStep, Job, Lane};
 use tenantdesk::clock::Clock;
 use tenantdesk::http::{ApiError, Method, Request, Responder, Response};
@@ -22,8 +20,7 @@ use uuid::Uuid;
 use crate::edge_server::EdgeServer;
 use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{self, get, request};
-use crate::support::syncs::Syncs;
-use crate::support::{ALL, InProcess, Setup, database, until, uuid};
+use crate::support::{ALL, InProcess, database, until, uuid};
 
 /// A read ends early then (contract section 4).
 #[test]
@@ -158,53 +155,12 @@ fn a_panic_is_undone_and_logged_and_the_worker_and_writer_live_on() {
 }
 
 #[test]
-fn a_tiny_http_that_fails_ends_the_server_at_once() {
-    let is_listener = |socket: &SockRef<'_>| socket.is_listener().unwrap_or(false);
-    tiny_http_fails(Setup::plain(), is_listener);
-    tiny_http_fails(Setup::plain(), |socket| !is_listener(socket));
-    // The end waits for no disk.
-    let syncs = Syncs::new();
-    let setup = syncs.observe_server(Setup::plain());
-    syncs.hold("registry.db-wal");
-    tiny_http_fails(setup, is_listener);
-}
-
-fn tiny_http_fails(setup: Setup, which: impl Fn(&SockRef<'_>) -> bool) {
-    let mut fixture = Fixture::with(setup);
-    fixture.is_served();
-    shut_private_socket(fixture.server.pid(), which);
-    let status = fixture.server.ended_whatever_it_said();
-    let log = fixture.server.log();
-    assert_eq!(status.code(), Some(1), "{log}");
-    assert!(log.contains("error: the connection to tiny_http has ended"), "{log}");
-}
-
-#[test]
 #[ignore = "takes 30 s; .ci/run runs it"]
 fn long_workers_that_take_no_request_for_half_a_minute_end_the_server() {
     let server = EdgeServer::start();
     let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(get("/stuck")));
     assert_eq!(server.failure(), "no worker has received a request for 30 seconds");
-}
-
-/// Shuts down the first private socket of a process for which `which` holds.
-fn shut_private_socket(process: u32, which: impl Fn(&SockRef<'_>) -> bool) {
-    let id = Pid::from_raw(process.try_into().unwrap()).unwrap();
-    let process = pidfd_open(id, PidfdFlags::empty()).unwrap();
-    let descriptors =
-        (3..4096).filter_map(|number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok());
-    for descriptor in descriptors {
-        let socket = SockRef::from(&descriptor);
-        let is_private = socket.local_addr().is_ok_and(|address| {
-            let path = address.as_pathname();
-            path.is_some_and(|path| path.to_string_lossy().contains("/tenantdesk-"))
-        });
-        if is_private && which(&socket) {
-            return socket.shutdown(std::net::Shutdown::Both).unwrap();
-        }
-    }
-    panic!("there is no such socket");
 }
 
 #[test]

@@ -94,17 +94,6 @@ fn continue_is_sent_if_the_body_is_read() {
 }
 
 #[test]
-fn no_content_has_neither_length_nor_body() {
-    let server = EdgeServer::start();
-    let mut client = server.connect();
-    client.send(get("/nothing"));
-    let answer = client.answer();
-    assert_eq!((answer.status, answer.header("content-length")), (204, ""));
-    client.send(get("/a"));
-    assert_eq!(client.answer().status, 200);
-}
-
-#[test]
 fn bytes_beyond_ascii_harm_nobody() {
     let server = EdgeServer::start();
     let mut client = server.connect();
@@ -115,15 +104,6 @@ fn bytes_beyond_ascii_harm_nobody() {
     assert_eq!(reported["query"], "%C3%BC");
     let headers = reported["headers"].as_array().unwrap();
     assert!(headers.contains(&serde_json::json!(["authorization", "Bearer ?%41"])), "{headers:?}");
-}
-
-/// The edge numbers what it sends to tiny_http in a header of that name.
-#[test]
-fn clients_cannot_number_requests() {
-    let server = EdgeServer::start();
-    let reported =
-        server.ask("GET /a HTTP/1.1\r\nN: 0\r\nHost: desk\r\nN: 1\r\nn: 2\r\n\r\n").json();
-    assert_eq!((&reported["path"], &reported["client"]), (&"/a".into(), &"127.0.0.1".into()));
 }
 
 /// Each of these is followed by a request that must not run.
@@ -269,30 +249,4 @@ fn a_length_of_any_size_is_a_number() {
         .ask("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 0000000000000000000002\r\n\r\n{}");
     assert_eq!(short.json()["body"], "{}");
     assert!(!server.paths().contains(&"/smuggled".to_owned()));
-}
-
-/// hyper drops it, as it drops the fragments of other addresses.
-#[test]
-fn a_fragment_is_no_part_of_a_target() {
-    let server = EdgeServer::start();
-    for target in ["/a#x", "/a#", "http://desk/a#x"] {
-        assert_eq!(
-            server.ask(format!("GET {target} HTTP/1.1\r\nHost: desk\r\n\r\n")).json()["path"],
-            "/a",
-            "{target}"
-        );
-    }
-    assert_eq!(server.ask(get("/a%23x")).json()["path"], "/a%23x");
-}
-
-/// RFC 9112 section 2.2 lets a recipient take LF alone. The following bytes are a request of their
-/// own.
-#[test]
-fn a_line_may_end_with_lf_alone() {
-    let server = EdgeServer::start();
-    let mut client = server.connect();
-    client
-        .send("GET /a HTTP/1.1\nHost: desk\r\nX-Note: a\n\nGET /b HTTP/1.1\r\nHost: desk\r\n\r\n");
-    assert_eq!([client.answer().status, client.answer().status], [200, 200]);
-    assert_eq!(server.paths(), ["/a", "/b"]);
 }

@@ -14,11 +14,12 @@
 mod support;
 
 mod attacks;
+mod client_address;
 mod edge_server;
 mod faults;
 mod fixture;
 mod framing;
-mod headers;
+mod fuzz;
 mod limits;
 mod overload;
 mod shares;

@@ -1,16 +1,15 @@
 //! HTTPS, as curl and OpenSSL see it.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use tenantdesk::config::TlsFiles;
 use tenantdesk::edge::{CONNECTION_LIMITS, Tls};
 
 use crate::edge_server::EdgeServer;
-use crate::fixture::{Fixture, RECORDS};
+use crate::fixture::Fixture;
 use crate::support::tls::Certificate;
 use crate::support::{Setup, has, until};
 
@@ -53,61 +52,6 @@ fn https_is_secure_in_both_versions() {
     let output =
         curl(&url, &files.certificate, &["--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0"]);
     assert!(!output.contains("secure") && output.starts_with("curl:"), "{output}");
-}
-
-#[test]
-fn the_binary_serves_https_to_curl_and_openssl() {
-    if !has_programs() {
-        return;
-    }
-    let fixture = Fixture::with(Setup::without_rate_limit().over_tls());
-    let certificate = &fixture.server.certificate().certificate;
-    let url = format!("https://{}{RECORDS}", fixture.server.address());
-    let key = format!("Authorization: Bearer {}", fixture.key);
-    let json = ["-H", &key, "-H", "Content-Type: application/json"];
-    let made = curl(&url, certificate, &[&json[..], &["-d", "{\"name\": \"By curl\"}"]].concat());
-    assert!(made.contains("\"name\":\"By curl\""), "{made}");
-    assert!(curl(&url, certificate, &json).contains("By curl"));
-    for (option, version) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
-        let output = s_client(&fixture.server, option, &fixture.get(RECORDS));
-        assert!(
-            output.contains(&format!("New, {version}")) && output.contains("By curl"),
-            "{output}"
-        );
-        assert!(
-            output.contains("Verify return code: 0 (ok)")
-                && output.contains("ALPN protocol: http/1.1"),
-            "{output}"
-        );
-    }
-    // Plain HTTP on this port gets no response.
-    let mut plain = fixture.connect();
-    plain.send(fixture.get(RECORDS));
-    assert!(!String::from_utf8_lossy(&plain.rest()).contains("200"));
-}
-
-/// The output of `openssl s_client`: the handshake, and the response to `bytes`.
-fn s_client(server: &crate::support::TestServer, option: &str, bytes: &str) -> String {
-    let mut child = Command::new("openssl")
-        .args([
-            "s_client",
-            option,
-            "-alpn",
-            "http/1.1",
-            "-ign_eof",
-            "-connect",
-            &server.address().to_string(),
-            "-CAfile",
-        ])
-        .arg(&server.certificate().certificate)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("openssl");
-    let bytes = bytes.replacen("Host:", "Connection: close\r\nHost:", 1);
-    child.stdin.as_mut().unwrap().write_all(bytes.as_bytes()).unwrap();
-    String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
 }
 
 #[test]

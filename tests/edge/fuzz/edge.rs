@@ -13,7 +13,7 @@ use tenantdesk::edge::CONNECTION_LIMITS;
 use tenantdesk::http::request::MAX_BODY;
 use tenantdesk::http::{Body, Method, Request, Responder, Response};
 
-use crate::fuzz;
+use super::fuzz;
 use crate::support::in_process::serve;
 use crate::support::raw::Client;
 

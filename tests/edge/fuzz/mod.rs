@@ -1,35 +1,24 @@
 //! Fuzzing on stable Rust: inputs are mutated from a few seeds and from pieces that matter, for as
 //! long as `FUZZ_SECONDS` says (1 without it). Each place that reads bytes of strangers is a target:
 //!
-//!     FUZZ_SECONDS=1800 cargo test --release --test fuzz edge
+//!     FUZZ_SECONDS=1800 cargo test --release --test edge fuzz::edge
 //!
 //! An input that fails is printed as a literal. Add the literal to the seeds of the target, together
 //! with the correction.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
 mod api;
 mod edge;
-#[path = "../support/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
-mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use support::random::{Random, seed};
+use crate::support::random::{Random, seed};
 
 /// How long one input may take before it counts as a hang.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Runs `check` on `seeds` and on their mutations with `pieces`, until the time is over.
-pub(crate) fn fuzz(target: &str, seeds: &[&[u8]], pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
+fn fuzz(target: &str, seeds: &[&[u8]], pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
     let seconds = std::env::var("FUZZ_SECONDS")
         .map_or(1, |text| text.parse().expect("FUZZ_SECONDS is a number"));
     let mut random = Random::new(seed("FUZZ_SEED"));
@@ -51,7 +40,7 @@ pub(crate) fn fuzz(target: &str, seeds: &[&[u8]], pieces: &[&[u8]], mut check: i
 }
 
 /// The words of a text, as pieces.
-pub(crate) fn words(text: &str) -> Vec<&[u8]> {
+fn words(text: &str) -> Vec<&[u8]> {
     text.split_whitespace().map(str::as_bytes).collect()
 }
 
