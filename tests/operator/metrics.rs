@@ -137,12 +137,6 @@ fn the_listener_answers_nothing_else_and_the_service_answers_no_metrics() {
 }
 
 #[test]
-fn the_log_says_how_many_tenants_are_open_at_once() {
-    let server = Setup::plain().option("--max-open-tenants").option("77").start();
-    until("it is logged", || server.log().contains("max_open_tenants=77").then_some(()));
-}
-
-#[test]
 fn a_log_that_nobody_reads_does_not_stop_the_service() {
     let data_dir = DataDir::new(false);
     let mut command = data_dir.command();

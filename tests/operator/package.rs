@@ -2,7 +2,6 @@
 //! the built package.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -94,28 +93,4 @@ fn the_settings_file_names_options_of_serve() {
     for name in names {
         assert!(help.contains(&format!("TENANTDESK_{name}=")), "{name}");
     }
-}
-
-/// The script runs with other commands for finding and deleting users.
-#[test]
-fn a_purge_keeps_the_user_whose_data_it_keeps() {
-    let directory = tempfile::tempdir().unwrap();
-    let deleted = directory.path().join("deleted");
-    for (command, script) in [
-        ("getent", "exit 0".to_owned()),
-        ("userdel", format!("touch {}", deleted.display())),
-        ("deluser", format!("touch {}", deleted.display())),
-    ] {
-        let path = directory.path().join(command);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    let programs = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
-    let purge = Command::new("sh")
-        .args(["-c", &debian("tenantdesk.postrm"), "sh", "purge"])
-        .env("PATH", programs)
-        .output()
-        .unwrap();
-    assert!(purge.status.success(), "{purge:?}");
-    assert!(!deleted.exists(), "the user is deleted");
 }

@@ -1,129 +1,16 @@
-//! `examples/pair`: its files are what their tools accept, and agree with each other.
-//! `lab/test-pair` runs the steps of the README in virtual machines.
+//! The files of `examples/pair` agree with each other. `lab/test-pair` runs the steps of the README
+//! in virtual machines.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
-use crate::examples::{example, has};
-use crate::support::can;
+use crate::examples::example;
 
 const FILES: [&str; 6] =
     ["cluster.crm", "corosync.conf", "firewall.nft", "pair.conf", "sbd", "tenantdesk.res"];
 
 fn file(name: &str) -> String {
     fs::read_to_string(example("pair").join(name)).unwrap()
-}
-
-/// Whether the command succeeds, and its output.
-fn run(command: &mut Command) -> (bool, String) {
-    let output = command.output().unwrap();
-    let printed = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&printed).into_owned())
-}
-
-fn accepted(command: &mut Command) -> String {
-    let (success, printed) = run(command);
-    assert!(success, "{command:?}: {printed}");
-    printed
-}
-
-/// Debian's kernel has DRBD 8.4. Its tools assume 9 where the module is not loaded.
-fn drbdadm(file: &Path) -> Command {
-    let mut command = Command::new("drbdadm");
-    command.env("DRBD_DRIVER_VERSION_OVERRIDE", "8.4.11").arg("-c").arg(file).args(["dump", "all"]);
-    command
-}
-
-#[test]
-fn drbd_accepts_the_file_with_a_secret_and_refuses_it_without() {
-    if !has("drbdadm", "--version") {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("tenantdesk.res");
-    let text = file("tenantdesk.res");
-    fs::write(&path, &text).unwrap();
-    let (success, printed) = run(&mut drbdadm(&path));
-    assert!(!success, "nobody copies a secret from an example: {printed}");
-    let with_secret = text.replace("@SECRET@;", "\"0123456789abcdef\";");
-    assert_ne!(text, with_secret);
-    fs::write(&path, with_secret).unwrap();
-    let printed = accepted(&mut drbdadm(&path));
-    let words: Vec<&str> = printed.split_whitespace().collect();
-    for expected in [["protocol", "C;"], ["fencing", "resource-and-stonith;"]] {
-        assert!(words.windows(2).any(|pair| pair == expected), "{expected:?}: {printed}");
-    }
-}
-
-/// `corosync -t` wants a key, and that this machine is one of the two.
-#[test]
-fn corosync_accepts_the_file() {
-    if !has("corosync", "-v") {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let key = directory.path().join("authkey");
-    accepted(Command::new("corosync-keygen").arg("-l").arg("-k").arg(&key));
-    let text = file("corosync.conf")
-        .replace("totem {", &format!("totem {{\n  keyfile: {}", key.display()))
-        .replace("10.77.0.1\n", "127.0.0.1\n")
-        .replace("192.0.2.11\n", "127.0.0.2\n");
-    let path = directory.path().join("corosync.conf");
-    fs::write(&path, text).unwrap();
-    accepted(Command::new("corosync").arg("-t").arg("-c").arg(path));
-}
-
-/// The package's units are not installed here: another agent stands for them.
-#[test]
-fn pacemaker_accepts_the_file() {
-    if !has("crm", "--version") || !has("crm_verify", "--version") {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let (cib, path) = (directory.path().join("cib.xml"), directory.path().join("cluster.crm"));
-    fs::write(&cib, accepted(Command::new("cibadmin").arg("--empty"))).unwrap();
-    let text = file("cluster.crm")
-        .replace("systemd:tenantdesk-backup.timer", "ocf:pacemaker:Dummy")
-        .replace("systemd:tenantdesk", "ocf:pacemaker:Dummy");
-    fs::write(&path, text).unwrap();
-    let tool = |name: &str| {
-        let mut command = Command::new(name);
-        command.env("CIB_file", &cib);
-        command
-    };
-    // The cluster sets this by itself where SBD runs.
-    accepted(tool("crm_attribute").args(["-t", "crm_config", "-n", "have-watchdog", "-v", "true"]));
-    accepted(tool("crm").args(["configure", "load", "update"]).arg(&path));
-    accepted(tool("crm_verify").arg("-V").arg("-x").arg(&cib));
-}
-
-#[test]
-fn nftables_accepts_the_file() {
-    // Only root can have nft check a file.
-    if !can("nft list ruleset") {
-        return;
-    }
-    accepted(Command::new("nft").arg("-c").arg("-f").arg(example("pair/firewall.nft")));
-}
-
-#[test]
-fn systemd_accepts_the_drop_in_of_the_unit() {
-    if !has("systemd-analyze", "--version") {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let unit = fs::read_to_string(example("systemd/tenantdesk.service")).unwrap();
-    let path = directory.path().join("tenantdesk.service");
-    fs::write(&path, unit.replace("/usr/local/bin/tenantdesk", "/bin/true")).unwrap();
-    let drop_ins = directory.path().join("tenantdesk.service.d");
-    fs::create_dir(&drop_ins).unwrap();
-    fs::write(drop_ins.join("pair.conf"), file("pair.conf")).unwrap();
-    let mut verify = Command::new("systemd-analyze");
-    verify.args(["verify", "--man=no", "--recursive-errors=no"]).arg(path);
-    let printed = accepted(&mut verify);
-    assert!(!printed.contains("pair.conf"), "{printed}");
 }
 
 /// The address that `text` begins with.

@@ -1,5 +1,5 @@
-//! `import` reads files of spreadsheet programs: the files in `fixtures/spreadsheets`, and new
-//! files of an installed LibreOffice.
+//! `import` reads files of spreadsheet programs: the files in `fixtures/spreadsheets`, and files of
+//! an installed LibreOffice.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,13 @@ use super::examples::has;
 use crate::support::DataDir;
 
 /// The files that are made for customers.
-const FILES: [&str; 7] = [
+const FILES: [&str; 6] = [
     "excel-sep.csv",
     "excel-utf-8.csv",
     "excel-windows-1252.csv",
     "libreoffice.csv",
     "libreoffice-german.csv",
     "libreoffice-tabs.csv",
-    "libreoffice-windows-1252.csv",
 ];
 
 #[track_caller]
@@ -71,7 +70,7 @@ fn what_spreadsheets_write_is_imported() {
 #[test]
 fn workbooks_of_other_programs_are_imported() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");
-    for name in ["openpyxl.xlsx", "exceljs.xlsx", "sheetjs.xlsx", "sheetjs.ods"] {
+    for name in ["openpyxl.xlsx", "sheetjs.xlsx", "sheetjs.ods"] {
         let data_dir = DataDir::new(false);
         data_dir.tenant("acme");
         let file = fixtures.join(name);
@@ -240,81 +239,27 @@ fn office(data_dir: &DataDir) -> Command {
     office
 }
 
-const ROWS: usize = 5_000;
-
-/// LibreOffice Basic: types into 20 cells of the sheet, as a person does.
-const EDIT: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
-<script:module xmlns:script="http://openoffice.org/2000/script" script:name="Module1" script:language="StarBasic">
-Sub Edit(path As String)
-    document = StarDesktop.loadComponentFromURL(ConvertToURL(path), "_blank", 0, Array())
-    For n = 1 To 5
-        Enter document, "G" &amp; (n * 100), "00" &amp; n
-        Enter document, "E" &amp; (n * 200), "+49" &amp; n
-        Enter document, "K" &amp; (n * 300), "2095-03-0" &amp; n
-        Enter document, "M" &amp; (n * 400), "1E" &amp; n
-    Next
-    document.store()
-    document.close(True)
-End Sub
-Sub Enter(document, cell, text)
-    Dim place(0) As New com.sun.star.beans.PropertyValue
-    Dim typed(0) As New com.sun.star.beans.PropertyValue
-    place(0).Name = "ToPoint"
-    place(0).Value = cell
-    typed(0).Name = "StringName"
-    typed(0).Value = text
-    helper = createUnoService("com.sun.star.frame.DispatchHelper")
-    frame = document.CurrentController.Frame
-    helper.executeDispatch(frame, ".uno:GoToCell", "", 0, place())
-    helper.executeDispatch(frame, ".uno:EnterString", "", 0, typed())
-End Sub
-</script:module>"#;
-
 #[test]
-#[ignore = "takes 10 s; .ci/run runs it"]
-fn long_a_workbook_that_is_exported_edited_and_imported_changes_the_edited_cells() {
+#[ignore = "takes 6 s; .ci/run runs it"]
+fn long_a_workbook_that_libreoffice_saves_again_changes_nothing() {
     if !has("soffice", "--version") {
         return;
     }
     let data_dir = DataDir::new(false);
     data_dir.tenant("acme");
-    let mut text = String::from(
-        "name,customer_number,phone,postal_code,city,customer_since,custom.room,notes\n",
-    );
-    for n in 0..ROWS {
-        text.push_str(&format!(
-            "=1+{n} GmbH,{n:05},+4930{n},0{n:04},1E{n},20{:02}-02-28,00{n},@x -{n}\n",
-            n % 90
-        ));
-    }
-    fs::write(data_dir.home().join("c.csv"), text).unwrap();
+    let row = |n: usize| {
+        let month = n % 12 + 1;
+        format!("=1+{n} GmbH,{n:05},+4930{n},0{n:04},1E{n},2095-{month:02}-28,00{n},@x -{n}\n")
+    };
+    let heading = "name,customer_number,phone,postal_code,city,customer_since,custom.room,notes";
+    let rows = (0..1_000).map(row).collect::<String>();
+    fs::write(data_dir.home().join("c.csv"), format!("{heading}\n{rows}")).unwrap();
     data_dir.cli(&["import", "acme", "customers", "c.csv"]).done();
     data_dir.cli(&["export", "acme", "customers", "--output", "c.xlsx"]).done();
-    let import = ["import", "acme", "customers", "c.xlsx", "--update-by", "id"];
-    let unchanged =
-        "imported 5,000 rows of customers into acme: 0 created, 0 changed, 5,000 unchanged\n";
-    assert_eq!(data_dir.cli(&import).done().stdout, unchanged);
-    // The first start makes the profile.
-    run(office(&data_dir).arg("--terminate_after_init"));
-    fs::write(data_dir.home().join("profile/user/basic/Standard/Module1.xba"), EDIT).unwrap();
-    let path = data_dir.home().join("c.xlsx");
-    let macro_call = format!("macro:///Standard.Module1.Edit({})", path.display());
-    run(office(&data_dir).arg(macro_call));
-    let output = data_dir.cli(&import).done();
-    let (_, changes) = output.stdout.split_once('\n').unwrap();
-    let mut counts: Vec<&str> = changes.trim().split(": ").nth(1).unwrap().split(", ").collect();
-    counts.sort_unstable();
-    assert_eq!(
-        counts,
-        ["custom.room 5", "customer_since 5", "phone 5", "postal_code 5"],
-        "{output:?}"
-    );
-    let records = exported(&data_dir, "customers");
-    assert_eq!([&records[98]["postal_code"], &records[198]["phone"]], ["001", "+491"]);
-    assert_eq!(
-        [&records[298]["customer_since"], &records[398]["custom"]["room"]],
-        ["2095-03-01", "1E1"]
-    );
+    run(office(&data_dir).args(["--convert-to", "xlsx", "--outdir", "saved", "c.xlsx"]));
+    let import = ["import", "acme", "customers", "saved/c.xlsx", "--update-by", "id"];
+    let said = data_dir.cli(&import).done().stdout;
+    assert!(said.contains("0 created, 0 changed, 1,000 unchanged"), "{said}");
 }
 
 #[test]
@@ -336,36 +281,4 @@ fn the_sheet_and_the_faults_of_a_workbook_are_named() {
             assert!(output.stderr.contains(fault), "{}", output.stderr);
         }
     }
-}
-
-#[test]
-#[ignore = "takes 4 s; .ci/run runs it"]
-fn long_what_an_installed_libreoffice_writes_is_imported() {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");
-    if has("soffice", "--version") && has("python3", "--version") {
-        let directory = tempfile::tempdir().unwrap();
-        run(Command::new("python3").arg(fixtures.join("make")).arg(directory.path()));
-        FILES.iter().for_each(|name| assert_is_imported(&directory.path().join(name)));
-    }
-}
-
-/// The dry run shows what a spreadsheet destroys that reads postal codes as numbers.
-#[test]
-fn what_a_spreadsheet_destroys_is_shown() {
-    if !has("soffice", "--version") {
-        return;
-    }
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
-    let row = |n: u32| format!("Kunde {n},010{n},Leipzig\n");
-    let text = format!("name,postal_code,city\n{}", (10..30).map(row).collect::<String>());
-    fs::write(data_dir.home().join("customers.csv"), text).unwrap();
-    data_dir.cli(&["import", "acme", "customers", "customers.csv"]).done();
-    data_dir.cli(&["export", "acme", "customers", "--output", "exported.csv"]).done();
-    run(office(&data_dir).args(["--convert-to", "csv", "--outdir", "edited", "exported.csv"]));
-    let update = ["import", "acme", "customers", "edited/exported.csv", "--update-by", "id"];
-    let output = data_dir.cli(&[&update[..], &["--dry-run"]].concat()).done();
-    assert!(output.stdout.ends_with("\n20 records change: postal_code 20\n"), "{output:?}");
-    let warning = "warning: postal_code loses leading zeros, a plus sign or digits in 20 records. ";
-    assert!(output.stderr.starts_with(warning), "{output:?}");
 }

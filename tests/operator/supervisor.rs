@@ -89,14 +89,3 @@ fn a_missing_socket_does_not_keep_the_server_from_serving() {
     server.anonymous().get("/healthz").is(200);
     until("the warning", || server.log().contains("NOTIFY_SOCKET").then_some(()));
 }
-
-/// systemd's `MemoryDenyWriteExecute=` must not prevent it; `lab/test-machine` has that unit.
-#[test]
-fn the_allocator_has_a_thread_that_returns_memory() {
-    let server = crate::support::TestServer::start();
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
-    let names: Vec<String> = tasks
-        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok())
-        .collect();
-    assert!(names.iter().any(|name| name.starts_with("jemalloc_bg")), "{names:?}");
-}

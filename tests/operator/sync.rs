@@ -71,20 +71,3 @@ fn an_export_that_names_somebody_twice_changes_nothing() {
     assert!(refused.stderr.contains("line 6: employee_number: ambiguous_record"), "{refused:?}");
     assert_eq!(api.total("/employees.php"), 0);
 }
-
-#[test]
-fn of_a_thousand_people_those_who_marry_and_move_are_changed_and_nobody_is_created() {
-    let server = TestServer::start();
-    let api = server.with_key(&server.tenant("shop").key(ALL).key);
-    api.create("/customers.php", json!({"name": "Müller", "customer_number": "C-1001"}));
-    let export = |changed: usize| {
-        let person = |n: usize| {
-            let name = if n < changed { "Neu" } else { "Alt" };
-            format!("E-{n},{name}.{n}@mueller.example,C-1001,{name}\n")
-        };
-        let rows: String = (0..1_000).map(person).collect();
-        format!("employee_number,email,customer_number,last_name\n{rows}")
-    };
-    assert_eq!(counts(&sync(&server, &export(0)).done()), [1_000, 0, 0]);
-    assert_eq!(counts(&sync(&server, &export(30)).done()), [0, 30, 970]);
-}
