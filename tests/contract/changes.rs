@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::contract::{is_timestamp, is_uuid};
+use crate::support::contract::is_timestamp;
 use crate::support::{ALL, Api, DataDir, InProcess, Setup, TestServer, database, until, uuid};
 
 const CHANGES: &str = "/changes.php";
@@ -80,24 +80,6 @@ fn each_change_has_an_entry() {
         (&json!("deleted"), &json!([]), &changed)
     );
     assert!(found.iter().all(|entry| entry["record"].is_null()), "null once it is deleted");
-}
-
-#[test]
-fn values_keep_their_types_in_an_entry() {
-    let (_server, api) = TestServer::with_api();
-    api.create(
-        "/hardware.php",
-        json!({"name": "Laptop", "is_leased": 1, "purchase_cost_cents": -5}),
-    );
-    let change =
-        json!({"is_leased": false, "purchase_cost_cents": null, "purchase_date": "2026-02-28"});
-    api.put("/hardware.php?id=1", change).is(200);
-    let entry = entries(&api, "")[1].clone();
-    assert_eq!(entry["fields"], json!(["purchase_date", "purchase_cost_cents", "is_leased"]));
-    assert_eq!(
-        entry["before"],
-        json!({"purchase_date": null, "purchase_cost_cents": -5, "is_leased": true})
-    );
 }
 
 #[test]
@@ -261,43 +243,6 @@ fn a_key_without_a_scope_for_reading_is_refused() {
     }
     writer.head(CHANGES).is(403);
     writer.call("POST", CHANGES).send().fails_with(405, "method_not_allowed");
-}
-
-#[test]
-fn every_row_of_an_import_has_an_entry() {
-    let (server, api) = TestServer::with_api();
-    api.customer("Before");
-    std::fs::write(server.home().join("c.csv"), "name,city\nImported 1,Bremen\nImported 2,\n")
-        .unwrap();
-    server.cli(&["import", "acme", "customers", "c.csv", "--dry-run"]).done();
-    server.cli(&["import", "acme", "customers", "c.csv"]).done();
-    let found = entries(&api, "");
-    assert_eq!(
-        outline(&found),
-        ["created customers 1", "created customers 2", "created customers 3"]
-    );
-    for (entry, fields) in
-        found[1..].iter().zip([json!(["name", "city", "status"]), json!(["name", "status"])])
-    {
-        assert_eq!(entry["by"], json!({"kind": "command", "name": "import"}));
-        assert!(is_uuid(entry["request_id"].as_str().unwrap()));
-        assert_eq!(
-            (&entry["request_id"], &entry["before"], &entry["fields"]),
-            (&found[1]["request_id"], &Value::Null, &fields)
-        );
-        assert_eq!(
-            (&entry["at"], &entry["record"]["id"]),
-            (&entry["record"]["created_at"], &entry["id"])
-        );
-        let version = api
-            .get(&format!("/customers.php?id={}", entry["id"]))
-            .header("ETag")
-            .unwrap()
-            .to_owned();
-        assert_eq!(version, format!("\"{}\"", entry["seq"]));
-    }
-    api.customer("After");
-    server.cli(&["check"]).done();
 }
 
 #[test]

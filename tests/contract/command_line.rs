@@ -431,31 +431,6 @@ fn only_serve_and_tenant_create_make_a_data_directory() {
 }
 
 #[test]
-fn wrong_usage_ends_with_2() {
-    let data_dir = place_with(&["acme"]);
-    let commands: [&[&str]; 11] = [
-        &[],
-        &["bogus"],
-        &["--bogus"],
-        &["tenant"],
-        &["tenant", "bogus"],
-        &["tenant", "create"],
-        &["tenant", "trial", "acme"],
-        &["key", "create", "acme"],
-        &["key", "revoke", "acme", "x"],
-        &["serve", "--log-format", "xml"],
-        &["serve", "--bogus"],
-    ];
-    for command in commands {
-        let output = data_dir.cli(command).ends_with(2);
-        assert!(!output.stderr.is_empty(), "{output:?}");
-    }
-    data_dir.cli(&["--help"]).done();
-    data_dir.cli(&["--version"]).done();
-    data_dir.cli(&["serve", "--help"]).done();
-}
-
-#[test]
 fn a_second_server_on_the_same_data_directory_refuses() {
     let (mut server, api) = TestServer::with_api();
     let second = server.cli(&["serve", "--listen", "127.0.0.1:0"]).fails_saying("data");
@@ -514,7 +489,7 @@ fn serve_answers_only_once_its_tenants_exist() {
 }
 
 /// The keys in the output of a server.
-fn keys_in(output: &str) -> Vec<String> {
+pub(crate) fn keys_in(output: &str) -> Vec<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let words = output
         .split(|c: char| !is_part(c))

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::contract::RESOURCES;
+use crate::support::contract::{self, RESOURCES};
 use crate::support::{Api, TestServer};
 
 const PATH: &str = "/customers.php";
@@ -66,7 +66,7 @@ fn a_put_sets_and_removes_the_named_members() {
         let record = api.post(resource.path, body).created();
         let stored = json!({"os": "Debian 13", "room": "2.14"});
         assert_eq!(record["custom"], stored, "empty values are left out");
-        let at = resource.at(record["id"].as_i64().unwrap());
+        let at = contract::at(resource, record["id"].as_i64().unwrap());
         let put = |custom: Value| api.put(&at, json!({ "custom": custom })).found();
         assert_eq!(put(json!({})), record, "nothing is changed");
         for empty in [json!(null), json!(""), json!(" ")] {

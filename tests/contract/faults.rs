@@ -8,7 +8,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +17,6 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
 use crate::support::client::Pending;
-use crate::support::server::run;
 use crate::support::syncs::Syncs;
 use crate::support::{ALL, Api, DataDir, Reply, Setup, Tenant, TestServer, database, until, uuid};
 
@@ -290,46 +289,6 @@ fn a_service_on_a_full_disk_is_not_ready() {
     assert_eq!(names_in_data_directory(&server), files, "the probe leaves no file behind");
 }
 
-/// A library for LD_PRELOAD: while the file FUTURE exists, the clock shows the year 10000.
-const CLOCK: &str = r#"
-    #define _GNU_SOURCE
-    #include <stdlib.h>
-    #include <sys/syscall.h>
-    #include <time.h>
-    #include <unistd.h>
-    int clock_gettime(clockid_t clock, struct timespec *time)
-    {
-        int result = syscall(SYS_clock_gettime, clock, time);
-        if (clock == CLOCK_REALTIME && access(getenv("FUTURE"), F_OK) == 0)
-            time->tv_sec = 253402300800;
-        return result;
-    }"#;
-
-#[test]
-fn the_server_survives_a_clock_beyond_the_year_9999() {
-    let directory = tempfile::tempdir().unwrap();
-    let [source, library, future] =
-        ["clock.c", "clock.so", "future"].map(|name| directory.path().join(name));
-    std::fs::write(&source, CLOCK).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o"]).args([&library, &source]);
-    assert!(compiler.status().unwrap().success());
-    let variables = [("LD_PRELOAD", &library), ("FUTURE", &future)];
-    let variables = variables.map(|(name, path)| (name, path.to_str().unwrap()));
-    let [preload, file] = variables;
-    let setup = Setup::plain().variable(preload.0, preload.1).variable(file.0, file.1);
-    let server = setup.start();
-    let ask = || server.anonymous().call("GET", "/healthz").try_send();
-    assert_eq!(ask().unwrap().status, 200);
-    std::fs::write(&future, "").unwrap();
-    assert!(ask().is_err(), "the connection is closed");
-    let mut second = server.command();
-    second.arg("serve").envs(variables);
-    run(second, "").fails_saying("the system clock shows a year after 9999");
-    std::fs::remove_file(&future).unwrap();
-    assert_eq!(ask().unwrap().status, 200);
-}
-
 /// A server whose syncs can fail, with one tenant.
 struct SyncFixture {
     syncs: Syncs,
@@ -386,14 +345,18 @@ fn others_do_not_wait_for_a_sync_that_takes_long() {
 /// More than there are workers. Nobody has used them since the start.
 #[test]
 fn reads_of_idle_tenants_do_not_wait_for_a_disk_that_hangs() {
-    let fixture = SyncFixture::new();
-    let idle: Vec<Tenant> = (0..36).map(|n| fixture.server.tenant(&format!("idle-{n}"))).collect();
-    let idle: Vec<Api> = idle.iter().map(|tenant| tenant.with_scopes(ALL)).collect();
-    fixture.syncs.hold("");
-    for api in idle.iter().chain([&fixture.api]) {
-        api.get(RECORDS).is(200);
+    let syncs = Syncs::new();
+    let names: Vec<String> = (0..36).map(|n| format!("idle-{n}")).collect();
+    let setup = Setup::without_rate_limit().option("--create-tenant").option(&names.join(","));
+    let mut server = syncs.observe_server(setup).start();
+    let keys = crate::command_line::keys_in(&server.output());
+    assert_eq!(keys.len(), names.len());
+    server.restart();
+    syncs.hold("");
+    for key in &keys {
+        server.with_key(key).get(RECORDS).is(200);
     }
-    fixture.syncs.release();
+    syncs.release();
 }
 
 /// Also with more connections than there are workers.

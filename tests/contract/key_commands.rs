@@ -1,11 +1,8 @@
 //! Contract section 14: ends, limits, names, changes and replacements of keys on the command line.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use serde_json::{Value, json};
 
-use crate::support::{ALL, DataDir, TestServer, until};
+use crate::support::{ALL, DataDir, TestServer};
 
 const RECORDS: &str = "/customers.php";
 
@@ -175,42 +172,6 @@ fn a_wrong_key_or_tenant_is_answered_in_the_words_of_the_program() {
     data_dir.cli(&["tenant", "delete", "acem", "--yes"]).fails_saying(similar);
     let other = data_dir.cli(&["key", "list", "globex"]).ends_with(1).stderr;
     assert_eq!(other, "error: there is no tenant globex\n");
-}
-
-#[test]
-fn a_key_is_replaced_under_load_and_no_request_fails() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
-    let mut key = tenant.key(ALL);
-    let current = Mutex::new(key.key.clone());
-    let (finished, requests) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while !finished.load(Ordering::Relaxed) {
-                    let used = current.lock().unwrap().clone();
-                    server.with_key(&used).get(RECORDS).is(200);
-                    requests.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        for _ in 0..4 {
-            let replaced = tenant.replace_key(&key, "1h");
-            let answered = requests.load(Ordering::Relaxed);
-            // Some requests come with the old key while both are accepted, then all with the new
-            // one.
-            until("requests come with the old key", || {
-                (requests.load(Ordering::Relaxed) > answered + 10).then_some(())
-            });
-            *current.lock().unwrap() = replaced.key.clone();
-            until("requests come with the new key", || {
-                (requests.load(Ordering::Relaxed) > answered + 20).then_some(())
-            });
-            key = replaced;
-        }
-        finished.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(server.cli_json(&["key", "list", "acme"]).as_array().unwrap().len(), 5);
 }
 
 #[test]

@@ -11,22 +11,6 @@ use crate::support::{ALL, DataDir, TestServer, database, until};
 const RECORDS: &str = "/customers.php";
 
 #[test]
-fn a_key_is_256_bits_behind_a_prefix() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let keys = [tenant.key(ALL), tenant.key(ALL)];
-    for key in &keys {
-        let secret = key.key.strip_prefix("tdk_").unwrap();
-        assert_eq!(secret.len(), 43);
-        assert!(
-            secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-        );
-        assert_eq!(key.prefix, key.key[..8]);
-    }
-    assert_ne!(keys[0].key, keys[1].key);
-}
-
-#[test]
 fn only_the_hash_of_a_key_is_stored() {
     let mut server = TestServer::start();
     let tenant = server.tenant("acme");
@@ -179,21 +163,6 @@ fn a_key_that_was_revoked_or_deleted_is_refused_from_the_next_request_on() {
 }
 
 #[test]
-fn a_suspended_tenant_is_refused_until_it_is_activated() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let api = tenant.with_scopes(ALL);
-    let other = server.tenant("other").with_scopes(ALL);
-    api.customer("Kept");
-    tenant.ask("suspend", &[]);
-    api.get(RECORDS).fails_with(403, "tenant_inactive").saying("suspended");
-    api.post(RECORDS, json!({"name": "No"})).fails_with(403, "tenant_inactive");
-    other.get(RECORDS).is(200);
-    tenant.ask("activate", &[]);
-    assert_eq!(api.total(RECORDS), 1);
-}
-
-#[test]
 fn no_change_follows_a_suspension() {
     let server = TestServer::without_rate_limit();
     let tenant = server.tenant("acme");
@@ -269,22 +238,6 @@ fn a_trial_that_is_over_takes_effect_at_the_next_request() {
     tenant.ask("trial", &["2020-01-31"]);
     tenant.ask("activate", &[]);
     api.get(RECORDS).is(200);
-}
-
-#[test]
-fn the_keys_of_a_deleted_tenant_are_deleted() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let api = tenant.with_scopes(ALL);
-    let other = server.tenant("other").with_scopes(ALL);
-    api.customer("Gone soon");
-    tenant.ask("delete", &["--yes"]);
-    api.get(RECORDS).fails_with(401, "invalid_api_key");
-    assert!(tenant.files().iter().all(|file| !file.exists()));
-    let again = server.tenant("acme");
-    assert!(again.id > tenant.id, "ids are not used again");
-    assert_eq!(again.with_scopes(ALL).total(RECORDS), 0);
-    other.get(RECORDS).is(200);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::contract::{Kind, RESOURCES};
+use crate::support::contract::{Kind, RESOURCES, fields};
 use crate::support::{ALL, Api, InProcess, TestServer, encoded};
 
 /// No record.
@@ -126,13 +126,13 @@ fn text_compares_exactly_and_takes_any_value() {
 fn a_value_that_the_field_cannot_hold_is_a_bad_request() {
     let (_server, api) = TestServer::with_unlimited_api();
     for &resource in RESOURCES.iter() {
-        for field in resource.fields.iter().filter(|field| field.name != "notes") {
+        for field in fields(resource).filter(|field| field.name != "notes") {
             let bad: &[&str] = match field.kind {
-                Kind::Text(..) | Kind::Email => &[],
                 Kind::Integer => &["abc", "1.5", "1e2", "0x1", "9223372036854775808"],
                 Kind::Boolean => &["yes", "2", "TRUE", "01"],
                 Kind::Date => &["2023-02-29", "2024-1-1", "today", "2024-01-01T00:00:00Z"],
                 Kind::Choice(_) => &["bogus", "ACTIVE", "active,inactive"],
+                _ => &[],
             };
             for value in bad.iter().chain(&["", "%20", "+%09", "%E3%80%80"]) {
                 let reply = api.get(&format!("{}?{}={value}", resource.path, field.name));
@@ -271,39 +271,6 @@ fn a_cursor_belongs_to_its_resource_sort_filters_and_search() {
         .saying("cursor");
     // The default sort may be named or left out.
     api.get(&format!("/customers.php?cursor={cursor}")).is(200);
-}
-
-#[test]
-fn a_damaged_cursor_is_a_bad_request() {
-    let (_server, api) = TestServer::with_unlimited_api();
-    customers(&api, 3);
-    let page = api.get("/customers.php?limit=1&sort=name").found();
-    let cursor = page["next_cursor"].as_str().unwrap();
-    for at in 0..cursor.len() {
-        let other = if cursor.as_bytes()[at] == b'A' { "B" } else { "A" };
-        let damaged = format!("{}{other}{}", &cursor[..at], &cursor[at + 1..]);
-        let reply = api.get(&format!("/customers.php?sort=name&cursor={damaged}"));
-        assert!(
-            reply.status == 400,
-            "character {at} of {cursor} can be changed unnoticed: {reply}"
-        );
-    }
-    let half = &cursor[..cursor.len() / 2];
-    let long = "A".repeat(4_000);
-    for bad in [
-        "x",
-        "1",
-        "%20",
-        "%00",
-        "null",
-        half,
-        &format!("{cursor}A"),
-        &format!("{cursor}{cursor}"),
-        &long,
-    ] {
-        let reply = api.get(&format!("/customers.php?sort=name&cursor={bad}"));
-        reply.fails_with(400, "bad_request").saying("cursor");
-    }
 }
 
 #[test]

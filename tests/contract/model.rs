@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::support::contract::{Field, Kind, RESOURCES, Resource};
+use crate::support::contract::{Field, Kind, RESOURCES, Resource, at, default_value, fields};
 use crate::support::random::{Random, seed};
 use crate::support::{Api, Reply, TestServer, encoded};
 
@@ -44,18 +44,19 @@ impl Model {
     /// Whether a record refers to this one.
     fn has_dependents(&self, resource: usize, id: i64) -> bool {
         RESOURCES.iter().zip(&self.tables).any(|(other, table)| {
-            let to_this = |(_, path, _): &&(&str, &str, &str)| *path == RESOURCES[resource].path;
-            let mut references = other.references.iter().filter(to_this);
-            references.any(|(field, ..)| table.records.values().any(|record| record[field] == id))
+            let to_this = |field: &&Field| field.references == Some(RESOURCES[resource]);
+            let mut references = fields(other).filter(to_this);
+            references.any(|field| table.records.values().any(|record| record[field.name] == id))
         })
     }
 
     /// The code of a reference in `body` to a record that does not exist, if there is one.
-    fn dangling(&self, resource: usize, body: &Map<String, Value>) -> Option<&'static str> {
-        for (field, path, code) in &RESOURCES[resource].references {
-            let target = RESOURCES.iter().position(|other| other.path == *path).unwrap();
-            if body.get(*field).and_then(Value::as_i64).is_some_and(|id| !self.has(target, id)) {
-                return Some(code);
+    fn dangling(&self, resource: usize, body: &Map<String, Value>) -> Option<String> {
+        for field in fields(RESOURCES[resource]) {
+            let Some(target) = field.references else { continue };
+            let place = RESOURCES.iter().position(|other| *other == target).unwrap();
+            if body.get(field.name).and_then(Value::as_i64).is_some_and(|id| !self.has(place, id)) {
+                return Some(format!("{}_not_found", target.name));
             }
         }
         None
@@ -74,14 +75,13 @@ impl Model {
     }
 }
 
-fn value(rng: &mut Random, resource: &Resource, field: &Field) -> Value {
+fn value(rng: &mut Random, field: &Field) -> Value {
     match field.kind {
         _ if !field.required && rng.below(4) == 0 => Value::Null,
-        _ if resource.refers_by(field.name) => json!(rng.below(12) + 1),
-        Kind::Text(_, 2) => json!(*rng.pick(&["DE", "AT", "de"])),
-        Kind::Text(..) => {
-            let longest = if let Kind::Text(_, max) = field.kind { max } else { 0 };
-            json!(rng.pick(&WORDS).chars().take(longest).collect::<String>())
+        _ if field.references.is_some() => json!(rng.below(12) + 1),
+        Kind::Text { max: 2, .. } => json!(*rng.pick(&["DE", "AT", "de"])),
+        Kind::Text { max, .. } => {
+            json!(rng.pick(&WORDS).chars().take(max).collect::<String>())
         }
         Kind::Email => {
             json!(*rng.pick(&["eva@shop.example", "EVA@shop.example", "o.neil@b.example"]))
@@ -90,15 +90,16 @@ fn value(rng: &mut Random, resource: &Resource, field: &Field) -> Value {
         Kind::Boolean => json!(rng.below(2) == 1),
         Kind::Date => json!(*rng.pick(&["2024-02-29", "2023-12-31", "2025-06-01"])),
         Kind::Choice(names) => json!(*rng.pick(names)),
+        Kind::Custom | Kind::Timestamp => unreachable!("no request sets {}", field.name),
     }
 }
 
 /// Random fields with values; with `whole`, also every required field.
 pub(crate) fn body(rng: &mut Random, resource: &Resource, whole: bool) -> Map<String, Value> {
     let mut body = Map::new();
-    for field in resource.fields {
+    for field in fields(resource) {
         if (whole && field.required) || rng.below(3) == 0 {
-            body.insert(field.name.to_owned(), value(rng, resource, field));
+            body.insert(field.name.to_owned(), value(rng, field));
         }
     }
     body
@@ -106,9 +107,9 @@ pub(crate) fn body(rng: &mut Random, resource: &Resource, whole: bool) -> Map<St
 
 /// The fields of `record` after a change with `body`.
 fn merged(resource: &Resource, mut record: Value, body: &Map<String, Value>) -> Value {
-    for field in resource.fields {
+    for field in fields(resource) {
         match body.get(field.name) {
-            Some(Value::Null) => record[field.name] = field.default_value(),
+            Some(Value::Null) => record[field.name] = default_value(field),
             Some(value) => record[field.name] = value.clone(),
             None => (),
         }
@@ -131,12 +132,12 @@ fn create(rng: &mut Random, model: &mut Model, api: &Api, resource: usize) {
     let body = body(rng, kind, true);
     let reply = api.post(kind.path, Value::Object(body.clone()));
     if let Some(code) = model.dangling(resource, &body) {
-        reply.fails_with(422, code);
+        reply.fails_with(422, &code);
         return;
     }
     let mut blank = json!({});
-    for field in kind.fields {
-        blank[field.name] = field.default_value();
+    for field in fields(kind) {
+        blank[field.name] = default_value(field);
     }
     let mut expected = merged(kind, blank, &body);
     if !model.set_owner(&Value::Null, &body, &mut expected) {
@@ -154,21 +155,21 @@ fn create(rng: &mut Random, model: &mut Model, api: &Api, resource: usize) {
 
 /// Whether a PUT of `body` would reset the field to its default, which it may not.
 fn resets(field: &Field, body: &Map<String, Value>) -> bool {
-    body.get(field.name) == Some(&Value::Null) && field.default_value() != Value::Null
+    body.get(field.name) == Some(&Value::Null) && default_value(field) != Value::Null
 }
 
 fn change(rng: &mut Random, model: &mut Model, api: &Api, resource: usize, id: i64) {
     let kind = RESOURCES[resource];
     let body = body(rng, kind, false);
-    let reply = api.put(&kind.at(id), Value::Object(body.clone()));
+    let reply = api.put(&at(kind, id), Value::Object(body.clone()));
     if body.is_empty() {
         reply.fails_with(400, "no_updatable_fields");
-    } else if kind.fields.iter().any(|field| resets(field, &body)) {
+    } else if fields(kind).any(|field| resets(field, &body)) {
         reply.fails_with(422, "validation_failed");
     } else if !model.has(resource, id) {
         reply.fails_with(404, "not_found");
     } else if let Some(code) = model.dangling(resource, &body) {
-        reply.fails_with(422, code);
+        reply.fails_with(422, &code);
     } else {
         let stored = model.tables[resource].records[&id].clone();
         let mut expected = merged(kind, stored.clone(), &body);
@@ -177,7 +178,7 @@ fn change(rng: &mut Random, model: &mut Model, api: &Api, resource: usize, id: i
             return;
         }
         assert_eq!(without_times_and_etag(&reply.found()), expected);
-        if kind.singular == "employee" {
+        if kind.name == "employee" {
             for device in model.tables[2].records.values_mut() {
                 if device["employee_id"] == id {
                     device["customer_id"] = expected["customer_id"].clone();
@@ -189,7 +190,7 @@ fn change(rng: &mut Random, model: &mut Model, api: &Api, resource: usize, id: i
 }
 
 fn delete(model: &mut Model, api: &Api, resource: usize, id: i64) -> Reply {
-    let reply = api.delete(&RESOURCES[resource].at(id));
+    let reply = api.delete(&at(RESOURCES[resource], id));
     if !model.has(resource, id) {
         return reply.fails_with(404, "not_found");
     }
@@ -204,9 +205,8 @@ fn delete(model: &mut Model, api: &Api, resource: usize, id: i64) -> Reply {
 /// case.
 fn matches(kind: &Resource, record: &Value, q: &str) -> bool {
     q.split_whitespace().all(|word| {
-        kind.fields
-            .iter()
-            .filter(|field| matches!(field.kind, Kind::Text(..) | Kind::Email))
+        fields(kind)
+            .filter(|field| matches!(field.kind, Kind::Text { .. } | Kind::Email))
             .filter_map(|field| record[field.name].as_str())
             .any(|text| text.to_lowercase().contains(&word.to_lowercase()))
     })
@@ -214,12 +214,12 @@ fn matches(kind: &Resource, record: &Value, q: &str) -> bool {
 
 fn list(rng: &mut Random, model: &Model, api: &Api, resource: usize) {
     let kind = RESOURCES[resource];
-    let fields: Vec<&Field> = kind.fields.iter().filter(|field| field.name != "notes").collect();
+    let fields: Vec<&Field> = fields(kind).filter(|field| field.name != "notes").collect();
     let mut records: Vec<&Value> = model.tables[resource].records.values().collect();
     let mut query = format!("limit={}", rng.below(7) + 1);
     if rng.below(2) == 0 {
         let field = *rng.pick(&fields);
-        let wanted = value(rng, kind, field);
+        let wanted = value(rng, field);
         let text = wanted.as_str().map_or(wanted.to_string(), str::to_owned);
         query += &format!("&{}={}", field.name, encoded(&text));
         records.retain(|record| record[field.name] == wanted);

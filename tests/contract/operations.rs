@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::contract::RESOURCES;
+use crate::support::contract::{RESOURCES, at};
 use crate::support::{ALL, TestServer};
 
 #[test]
@@ -289,7 +289,7 @@ fn no_tenant_reaches_anothers_records() {
         );
     }
     for (resource, id) in RESOURCES.iter().zip([last.0, last.1, last.2]) {
-        let address = resource.at(id);
+        let address = at(resource, id);
         let before = ours.get(&address).found();
         theirs.get(&address).fails_with(404, "not_found");
         theirs.head(&address).is(404);

@@ -94,19 +94,6 @@ fn the_method_before_the_headers_before_the_body() {
 }
 
 #[test]
-fn a_large_body_comes_after_everything_before_it() {
-    let server = Setup::plain().option("--rate-limit").option("1").start();
-    let tenant = server.tenant("acme");
-    let body = too_large();
-    post(&server.anonymous(), "/nowhere", &body).fails_with(404, "endpoint_not_found");
-    post(&server.anonymous(), RECORDS, &body).fails_with(401, "missing_authorization");
-    post(&tenant.with_scopes(&["customers:read"]), RECORDS, &body).is(403);
-    let api = tenant.with_scopes(ALL);
-    post(&api, RECORDS, &body).fails_with(413, "payload_too_large");
-    post(&api, RECORDS, &body).fails_with(429, "rate_limited");
-}
-
-#[test]
 fn json_before_the_query_before_the_fields_before_the_record() {
     let (_server, api) = TestServer::with_api();
     let wrong = r#"{"name": "", "email": "x", "city": 5}"#;

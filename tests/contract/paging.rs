@@ -9,7 +9,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::contract::{Kind, resource_at};
+use crate::support::contract::{Kind, fields, members, resource_at, sample};
 use crate::support::{Api, TestServer};
 
 const PATH: &str = "/hardware.php";
@@ -18,18 +18,18 @@ const LASTING: usize = 400;
 /// A body whose values tie often, are null often, and come in no order.
 fn body(n: usize) -> Value {
     let mut body = json!({});
-    for (position, field) in resource_at(PATH).unwrap().fields.iter().enumerate() {
+    for (position, field) in fields(resource_at(PATH).unwrap()).enumerate() {
         let mixed = n.wrapping_mul(2_654_435_761).wrapping_add(position * 97) >> 7;
         body[field.name] = match field.kind {
             _ if field.name == "employee_id" => json!(mixed % 5 + 1),
             _ if field.name == "customer_id" => continue,
             _ if !field.required && mixed.is_multiple_of(3) => Value::Null,
             Kind::Integer => json!(i64::try_from(mixed % 40).unwrap() - 20),
-            Kind::Text(..) => {
+            Kind::Text { .. } => {
                 let start = ["", "ä", "Z", "😀", "a", "_", "%", "\u{ffff}"][mixed % 8];
                 json!(format!("{start}x{}", mixed % 50))
             }
-            _ => field.sample(mixed % 40),
+            _ => sample(field, mixed % 40),
         };
     }
     body
@@ -106,7 +106,7 @@ fn records_come_exactly_once_in_every_order_while_others_come_and_go() {
         scope.spawn(move || come_and_go(&other, stop));
         // If an assertion fails, the other thread must end, too.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for field in resource_at(PATH).unwrap().members() {
+            for field in members(resource_at(PATH).unwrap()) {
                 if !["notes", "custom"].contains(&field) {
                     page_through(&api, field, false, &lasting);
                     page_through(&api, field, true, &lasting);
@@ -155,7 +155,7 @@ fn a_page_ends_with_4_mib_and_no_record_is_lost() {
         body["employee_id"] = json!(1);
         api.create(PATH, body);
     }
-    let sorts = resource_at(PATH).unwrap().members();
+    let sorts = members(resource_at(PATH).unwrap());
     for field in sorts.into_iter().filter(|name| !["notes", "custom"].contains(name)) {
         for sort in [field.to_owned(), format!("-{field}")] {
             let target = format!("{}?sort={sort}&include=employee,customer", PATH);

@@ -3,7 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::support::contract::{Field, Kind, RESOURCES, Resource, is_timestamp};
+use crate::support::contract::{
+    Field, Kind, RESOURCES, Resource, at, default_value, fields, is_timestamp, sample,
+};
 use crate::support::{ALL, Api, InProcess, Reply, Tenant, TestServer};
 
 /// Clients for one resource after the other, each on a smallest body that is ready to be changed.
@@ -27,15 +29,15 @@ fn fields_of(
     resource: &Resource,
     wanted: impl Fn(Kind) -> bool,
 ) -> impl Iterator<Item = &'static Field> {
-    resource.fields.iter().filter(move |field| wanted(field.kind))
+    fields(resource).filter(move |field| wanted(field.kind))
 }
 
 #[test]
 fn text_is_measured_in_characters_whatever_their_bytes() {
     let server = TestServer::without_rate_limit();
     each_resource(&server.tenant("acme"), |api, resource, smallest| {
-        for field in fields_of(resource, |kind| matches!(kind, Kind::Text(..))) {
-            let Kind::Text(min, max) = field.kind else { continue };
+        for field in fields_of(resource, |kind| matches!(kind, Kind::Text { .. })) {
+            let Kind::Text { min, max } = field.kind else { continue };
             for letter in ["a", "ü", "語", "𝄞", "e\u{301}"] {
                 let width = letter.chars().count();
                 let longest: String = letter.chars().cycle().take(max).collect();
@@ -89,12 +91,12 @@ fn text_is_stored_as_it_was_sent() {
 /// The code of a field for a value that it cannot hold.
 fn own_code(kind: Kind) -> &'static str {
     match kind {
-        Kind::Text(..) => unreachable!("plain text has no code of its own"),
         Kind::Email => "invalid_email",
         Kind::Integer => "invalid_int",
         Kind::Boolean => "invalid_bool",
         Kind::Date => "invalid_date",
         Kind::Choice(_) => "not_in_list",
+        _ => unreachable!("{kind:?} has no code of its own"),
     }
 }
 
@@ -110,14 +112,14 @@ fn null_the_empty_string_and_white_space_are_empty() {
     ];
     each_resource(&server.tenant("acme"), |api, resource, smallest| {
         let mut full = smallest.clone();
-        for (n, field) in resource.fields.iter().enumerate() {
-            if !resource.refers_by(field.name) {
-                full[field.name] = field.sample(n + 1);
+        for (n, field) in fields(resource).enumerate() {
+            if field.references.is_none() {
+                full[field.name] = sample(field, n + 1);
             }
         }
         let made = api.post(resource.path, full).created();
-        let address = resource.at(made["id"].as_i64().unwrap());
-        for field in resource.fields {
+        let address = at(resource, made["id"].as_i64().unwrap());
+        for field in fields(resource) {
             for empty in &empties {
                 let post = post_with(api, resource, smallest, field.name, empty.clone());
                 let put = api.put(&address, json!({field.name: empty}));
@@ -125,8 +127,8 @@ fn null_the_empty_string_and_white_space_are_empty() {
                     post.fails_on(&[(field.name, "required")]);
                     put.fails_on(&[(field.name, "required")]);
                 } else {
-                    assert_eq!(post.created()[field.name], field.default_value(), "{}", field.name);
-                    match field.default_value() {
+                    assert_eq!(post.created()[field.name], default_value(field), "{}", field.name);
+                    match default_value(field) {
                         Value::Null => {
                             assert_eq!(put.found()[field.name], Value::Null, "{}", field.name)
                         }
@@ -145,10 +147,10 @@ fn all_failing_fields_come_together_in_their_order() {
         let mut body = Map::new();
         let mut faults = Vec::new();
         // Sent backwards; the answer has the order of section 2.
-        for field in resource.fields.iter().rev() {
+        for field in fields(resource).rev() {
             let (value, code) = match field.kind {
                 _ if field.required => (json!(" "), "required"),
-                Kind::Text(_, max) => (json!("x".repeat(max + 1)), "too_long"),
+                Kind::Text { max, .. } => (json!("x".repeat(max + 1)), "too_long"),
                 kind => (json!("what?"), own_code(kind)),
             };
             body.insert(field.name.to_owned(), value);
@@ -158,7 +160,7 @@ fn all_failing_fields_come_together_in_their_order() {
         api.post(resource.path, Value::Object(body.clone())).fails_on(&faults);
         assert_eq!(api.total(resource.path), before);
         let made = api.post(resource.path, smallest.clone()).created();
-        let address = resource.at(made["id"].as_i64().unwrap());
+        let address = at(resource, made["id"].as_i64().unwrap());
         api.put(&address, Value::Object(body)).fails_on(&faults);
         assert_eq!(api.get(&address).found(), made);
     });
@@ -345,7 +347,7 @@ fn unknown_and_read_only_fields_are_ignored() {
         let made = api.post(resource.path, body.clone()).created();
         assert_ne!(made["id"], 777);
         assert!(!made["created_at"].as_str().unwrap().starts_with("1999"));
-        let address = resource.at(made["id"].as_i64().unwrap());
+        let address = at(resource, made["id"].as_i64().unwrap());
         let changed = api.put(&address, body).found();
         assert_eq!((&changed["id"], &changed["created_at"]), (&made["id"], &made["created_at"]));
         assert!(changed["updated_at"].is_string());
@@ -417,7 +419,7 @@ fn the_timestamps_are_equal_at_first_and_a_put_that_changes_a_value_moves_one() 
         let created = made["created_at"].as_str().unwrap().to_owned();
         assert!(is_timestamp(&created) && created.starts_with("2026-11-20T19:3"), "{created}");
         assert_eq!(made["updated_at"], created);
-        let address = resource.at(made["id"].as_i64().unwrap());
+        let address = at(resource, made["id"].as_i64().unwrap());
         server.advance(65);
         assert_eq!(api.put(&address, json!({"notes": null})).found(), made, "no value has changed");
         let changed = api.put(&address, json!({"notes": "Changed"})).found();

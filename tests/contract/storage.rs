@@ -132,12 +132,3 @@ fn a_killed_server_leaves_nothing_in_the_temporary_directory() {
     server.kill();
     assert_eq!(entries(), 0, "after two kills: {:?}", tree(temporary.path()));
 }
-
-#[test]
-fn the_path_of_the_temporary_directory_may_be_long() {
-    let temporary = tempfile::tempdir().unwrap();
-    let long = temporary.path().join("x".repeat(100));
-    std::fs::create_dir(&long).unwrap();
-    let server = Setup::plain().variable("TMPDIR", long.to_str().unwrap()).start();
-    server.tenant("acme").with_scopes(ALL).customer("Served");
-}

@@ -1,9 +1,6 @@
 //! Contract section 3, `update_by`: a POST that creates a record, or updates the record with the
 //! client's own number.
 
-use std::sync::Barrier;
-use std::thread;
-
 use serde_json::{Value, json};
 
 use crate::support::{Api, Reply, TestServer, uuid};
@@ -92,26 +89,6 @@ fn several_records_are_ambiguous() {
     let refused = send(&api, "New").fails_with(409, "ambiguous_record");
     let refused = refused.saying("the ids 1, 2, 3, 4, 5, 6, 7, 8, 9, 10.");
     assert_eq!(api.total("/hardware.php?name=New"), 0, "{refused}");
-}
-
-#[test]
-fn of_clients_that_send_a_new_number_at_once_one_creates_the_record() {
-    let (_server, api) = TestServer::with_unlimited_api();
-    let barrier = Barrier::new(32);
-    let statuses = thread::scope(|scope| {
-        let client = |n: usize| {
-            let (api, barrier) = (api.clone(), &barrier);
-            move || {
-                barrier.wait();
-                send(&api, &format!("Client {n}")).status
-            }
-        };
-        let clients: Vec<_> = (0..32).map(|n| scope.spawn(client(n))).collect();
-        clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>()
-    });
-    assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
-    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 31, "{statuses:?}");
-    assert_eq!(api.total("/hardware.php"), 1);
 }
 
 #[test]

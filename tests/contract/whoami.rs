@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{ALL, Api, InProcess, Setup, TestServer, uuid};
+use crate::support::{ALL, Api, InProcess, Setup, uuid};
 
 const WHOAMI: &str = "/whoami.php";
 
@@ -44,54 +44,6 @@ fn it_describes_the_key_of_the_request() {
         json!({"expires_at": found["key"]["expires_at"], "rate_limit": found["rate_limit"], "id": found["key"]["id"]}),
         expected
     );
-}
-
-#[test]
-fn it_counts_against_the_limit_before_the_method_and_the_query() {
-    let server = Setup::plain().option("--rate-limit").option("4").start();
-    let api = server.tenant("acme").with_scopes(&["hardware:read"]);
-    assert_eq!(api.get(WHOAMI).is(200).limit("Remaining"), 3);
-    assert_eq!(api.get("/hardware.php").is(200).limit("Remaining"), 2);
-    let refused = api.call("BREW", "/whoami.php?x=1").send().fails_with(405, "method_not_allowed");
-    assert_eq!((refused.limit("Remaining"), refused.header("Allow")), (1, Some("GET, HEAD")));
-    let refused = api.get("/whoami.php?key=1").fails_with(400, "bad_request").saying("\"key\"");
-    assert_eq!(refused.limit("Remaining"), 0);
-    for method in ["GET", "HEAD", "POST"] {
-        api.call(method, WHOAMI).send().is(429);
-    }
-}
-
-#[test]
-fn the_key_and_its_tenant_are_checked_as_on_the_record_paths() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let key = tenant.key(ALL);
-    let api = server.with_key(&key.key);
-    server.anonymous().get(WHOAMI).fails_with(401, "missing_authorization");
-    server.with_key("tdk_short").get(WHOAMI).fails_with(401, "malformed_api_key");
-    server
-        .with_key(&format!("tdk_{}", "x".repeat(43)))
-        .post(WHOAMI, json!({}))
-        .fails_with(401, "invalid_api_key");
-    std::fs::remove_file(tenant.file()).unwrap();
-    api.get(WHOAMI).fails_with(503, "tenant_unavailable");
-    tenant.ask("suspend", &[]);
-    api.get(WHOAMI).fails_with(403, "tenant_inactive");
-    tenant.key_command("revoke", &key);
-    api.get(WHOAMI).fails_with(401, "revoked_api_key");
-    for path in ["/whoami", "/whoami.php/", "/v2/whoami.php"] {
-        api.get(path).fails_with(404, "endpoint_not_found");
-    }
-}
-
-#[test]
-fn it_is_a_use_of_the_key() {
-    let mut server = TestServer::start();
-    let tenant = server.tenant("acme");
-    tenant.with_scopes(ALL).get(WHOAMI).is(200);
-    server.stop();
-    let listed = server.cli_json(&["key", "list", "acme"]);
-    assert!(listed[0]["last_used_at"].is_string(), "{listed}");
 }
 
 const RECORDS: &str = "/customers.php";

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::examples::has;
+use crate::support::browser::Browser;
 use crate::support::{ALL, TestServer, until};
 
 fn document(path: &str) -> String {
@@ -37,8 +38,9 @@ fn fail2ban_reads_failed_sign_ins_and_unknown_keys_from_the_log() {
     api.customer("Shop");
     api.get("/customers.php?id=9").is(404);
     server.with_key(&format!("tdk_{}", "x".repeat(43))).get("/customers.php").is(401);
-    let sign_in =
-        |tenant: &str, password: &str| server.anonymous().sign_in(tenant, password).status;
+    let sign_in = |tenant: &str, password: &str| {
+        Browser::at(&server, "192.0.2.1").sign_in(tenant, password).status
+    };
     assert_eq!(sign_in("acme", "wrong"), 401);
     // A client that tries to have another address banned.
     let strange = "x\" action=\"failed sign-in\" client=192.0.2.9 request_id=";
@@ -54,7 +56,12 @@ fn fail2ban_reads_failed_sign_ins_and_unknown_keys_from_the_log() {
         .output()
         .unwrap();
     let banned = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(banned.lines().collect::<Vec<_>>(), ["127.0.0.1"; 3], "{}", server.log());
+    assert_eq!(
+        banned.lines().collect::<Vec<_>>(),
+        ["127.0.0.1", "192.0.2.1", "192.0.2.1"],
+        "{}",
+        server.log()
+    );
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::proxy;
 use super::reply::{Asked, Reply};
 use super::server::DataDir;
 use super::tls::Stream;
-use super::{DEADLINE, contract, encoded};
+use super::{DEADLINE, contract};
 
 /// A client with one key, or with none. A clone has a connection of its own.
 #[derive(Debug)]
@@ -141,26 +141,6 @@ impl Api {
             }
             _ => serde_json::json!({"name": "Something"}),
         }
-    }
-
-    /// Signs in to the panel as a browser does.
-    #[track_caller]
-    pub(crate) fn sign_in(&self, tenant: &str, password: &str) -> Reply {
-        let page = self.get("/api_keys.php").is(200);
-        let cookie = page.header("Set-Cookie").unwrap().split(';').next().unwrap();
-        let text = page.text();
-        let (_, token) = text.split_once("name=\"token\" value=\"").unwrap();
-        let form = format!(
-            "action=sign-in&token={}&tenant={}&password={}",
-            token.split('"').next().unwrap(),
-            encoded(tenant),
-            encoded(password)
-        );
-        self.call("POST", "/api_keys.php")
-            .header("Content-Type", "application/x-www-form-urlencoded")
-            .header("Cookie", cookie)
-            .body(form)
-            .send()
     }
 
     /// How many records a list has in all.

@@ -8,9 +8,9 @@ use std::thread;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::checker::Timed;
-use crate::clients::{Client, Tenant};
-use crate::model::{Answer, Entry, Fields, Operation, Request, Version};
+use super::checker::Timed;
+use super::clients::{Client, Tenant};
+use super::model::{Answer, Entry, Fields, Operation, Request, Version};
 use crate::support::random::Random;
 use crate::support::syncs::Syncs;
 use crate::support::{ALL, Setup, TestServer, until};

@@ -5,29 +5,17 @@
 //! `HISTORIES=1000` records 1,000 histories. With `HISTORY_SEED`, the clients repeat the requests
 //! of an earlier run.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "../support/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
-mod support;
-
 mod bad_histories;
 mod checker;
 mod clients;
 mod model;
 mod recorder;
 
+use crate::support::random::seed;
+use crate::support::syncs::Syncs;
 use checker::Fault;
 use model::State;
 use recorder::{OWNERS, record};
-use support::random::seed;
-use support::syncs::Syncs;
 
 #[test]
 fn what_clients_see_has_an_order() {

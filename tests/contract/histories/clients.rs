@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use crate::model::{Action, Answer, Change, Entry, Fields, Outcome, Request};
-use crate::recorder::{OWNERS, Recorder};
+use super::model::{Action, Answer, Change, Entry, Fields, Outcome, Request};
+use super::recorder::{OWNERS, Recorder};
 use crate::support::random::Random;
 use crate::support::{Api, Reply};
 
