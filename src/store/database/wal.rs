@@ -106,6 +106,11 @@ impl Database {
         Ok(bytes.unwrap_or_else(|_| self.wal_length()))
     }
 
+    /// The length of the file without its WAL.
+    pub(crate) fn file_length(&self) -> u64 {
+        fs::metadata(self.path()).map_or(0, |found| found.len())
+    }
+
     /// The length of the WAL's file. A part of it may be free for later changes.
     pub(crate) fn wal_length(&self) -> u64 {
         fs::metadata(self.companion("-wal")).map_or(0, |found| found.len())

@@ -202,10 +202,7 @@ impl WriterThread {
     /// Returns whether the connection can be used again.
     fn run_group_on(&mut self, connection: &mut Connection, first: Mutation) -> bool {
         let since = first.since;
-        let shortage = match self.find_shortage(connection, since) {
-            Ok(shortage) => shortage,
-            Err(error) => Some(self.write_failed(&error)),
-        };
+        let shortened = self.shorten_wal(connection);
         let transaction = match begin(connection, lock_wait(since)) {
             Ok(transaction) => transaction,
             Err(error) => {
@@ -218,6 +215,10 @@ impl WriterThread {
             send(first.client, Outcome::Failed(refusal));
             return true;
         }
+        let shortage = match shortened.and_then(|wal| self.find_shortage(&transaction, wal)) {
+            Ok(shortage) => shortage,
+            Err(error) => Some(self.write_failed(&error)),
+        };
         let mut free = self.free_space();
         let last_space = Arc::clone(&self.last_space);
         let turn = (free < LITTLE_SPACE).then(|| last_space.lock());
@@ -260,33 +261,33 @@ impl WriterThread {
     }
 
     /// Why the file takes only deletions now (contract section 6, `tenant_unavailable`). `None` if
-    /// it takes all changes.
+    /// it takes all changes. `wal` is the length of the WAL.
     fn find_shortage(
-        &mut self,
-        connection: &Connection,
-        since: Instant,
+        &self,
+        transaction: &Transaction<'_>,
+        wal: u64,
     ) -> rusqlite::Result<Option<StoreError>> {
-        connection.busy_timeout(lock_wait(since))?;
-        let used = used_bytes(connection)?;
-        let wal = self.shorten_wal(connection, used)?;
         if wal >= LONG_WAL {
             let cause = "another process reads the file, so its WAL cannot be emptied";
             return Ok(Some(self.report(&cause)));
         }
-        Ok((used.saturating_add(wal) >= self.limits.max_size).then_some(StoreError::SizeLimit))
+        let size = used_bytes(transaction)?.saturating_add(wal);
+        Ok((size >= self.limits.max_size).then_some(StoreError::SizeLimit))
     }
 
-    /// Empties the WAL if it is long, or if the file reaches its largest size with it. Returns its
+    /// Empties the WAL if it is long, or if the file may reach its largest size with it. Returns its
     /// length.
     ///
     /// Checkpoints of upkeep wait for no reader. SQLite starts a WAL again only while nobody reads
     /// from it, so two clients whose lists overlap would let it grow without end. While a group
     /// waits here, no frame is added, and new reads no longer need the WAL. Each read of a client
     /// ends within 5 s. A read of another process may go on for hours.
-    fn shorten_wal(&mut self, connection: &Connection, used: u64) -> rusqlite::Result<u64> {
+    fn shorten_wal(&mut self, connection: &Connection) -> rusqlite::Result<u64> {
         let length = self.database.wal_length();
         let is_long = length >= LONG_WAL;
-        if length == 0 || !is_long && used.saturating_add(length) < self.limits.max_size {
+        // The WAL may become a part of the file, and counts in the size besides.
+        let most = self.database.file_length().saturating_add(2 * length);
+        if length == 0 || !is_long && most < self.limits.max_size {
             return Ok(length);
         }
         // A replicator reads all the time, and empties the WAL by itself.
@@ -298,8 +299,8 @@ impl WriterThread {
         Ok(left)
     }
 
-    /// Runs and commits a group while the disk has `free` bytes, and answers. Returns the number of operations, and `None` if the
-    /// commit failed.
+    /// Runs and commits a group while the disk has `free` bytes, and answers. Returns the number of
+    /// operations, and `None` if the commit failed.
     fn commit_group(
         &self,
         transaction: Transaction<'_>,
