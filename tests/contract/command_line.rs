@@ -612,15 +612,6 @@ fn serves_options_can_be_environment_variables() {
     );
 }
 
-#[test]
-fn the_data_directory_is_data_unless_told_otherwise() {
-    let data_dir = DataDir::new(false);
-    let mut command = data_dir.command();
-    command.args(["tenant", "create", "acme"]);
-    run(command, "").done();
-    assert!(data_dir.data().join("registry.db").exists(), "./data");
-}
-
 /// No message shows the words of the library that parses the value.
 #[test]
 fn a_wrong_value_of_an_option_is_explained() {

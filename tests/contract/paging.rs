@@ -1,4 +1,4 @@
-//! Contract section 4: pages through hundreds of records while others come and go. `model.rs` tests
+//! Contract section 4: pages through many records while others come and go. `model.rs` tests
 //! the orders of all resources.
 
 use std::cmp::Ordering;
@@ -13,7 +13,7 @@ use crate::support::contract::{Kind, fields, members, resource_at, sample};
 use crate::support::{Api, TestServer};
 
 const PATH: &str = "/hardware.php";
-const LASTING: usize = 400;
+const LASTING: usize = 200;
 
 /// A body whose values tie often, are null often, and come in no order.
 fn body(n: usize) -> Value {
@@ -155,16 +155,12 @@ fn a_page_ends_with_4_mib_and_no_record_is_lost() {
         body["employee_id"] = json!(1);
         api.create(PATH, body);
     }
-    let sorts = members(resource_at(PATH).unwrap());
-    for field in sorts.into_iter().filter(|name| !["notes", "custom"].contains(name)) {
-        for sort in [field.to_owned(), format!("-{field}")] {
-            let target = format!("{}?sort={sort}&include=employee,customer", PATH);
-            let pages = walk(&api, &target);
-            let ids: Vec<i64> =
-                pages.concat().iter().map(|it| it["id"].as_i64().unwrap()).collect();
-            assert_eq!(ids, api.ids(&format!("{}?sort={sort}", PATH)), "{sort}");
-            assert_eq!((pages.len(), ids.len()), (2, 40), "{sort}");
-        }
+    for sort in ["id", "-name", "employee_id"] {
+        let target = format!("{PATH}?sort={sort}&include=employee,customer");
+        let pages = walk(&api, &target);
+        let ids: Vec<i64> = pages.concat().iter().map(|it| it["id"].as_i64().unwrap()).collect();
+        assert_eq!(ids, api.ids(&format!("{PATH}?sort={sort}")), "{sort}");
+        assert_eq!((pages.len(), ids.len()), (2, 40), "{sort}");
     }
     for n in 0..80 {
         api.put("/customers.php?id=1", json!({"city": n.to_string()})).is(200);

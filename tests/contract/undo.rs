@@ -65,7 +65,7 @@ fn an_undo_since_a_moment_brings_back_its_state_and_can_be_undone() {
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     let mut rng = Random::new(seed("MODEL_SEED"));
-    for _ in 0..6 {
+    for _ in 0..4 {
         (0..20).for_each(|_| change(&mut rng, &api));
         let moment = state(&api);
         end_yesterday(&tenant);

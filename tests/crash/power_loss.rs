@@ -210,7 +210,8 @@ fn a_first_start() {
 }
 
 #[test]
-fn a_log_that_is_copied_into_the_file() {
+#[ignore = "takes 6 s; .ci/run runs it"]
+fn long_a_log_that_is_copied_into_the_file() {
     assert_nothing_is_lost(&run::checkpoints(), 15);
 }
 
@@ -239,7 +240,8 @@ fn long_commands_beside_a_server_whose_disk_refuses_to_sync() {
 }
 
 #[test]
-fn commands_whose_disk_refuses_to_sync() {
+#[ignore = "takes 6 s; .ci/run runs it"]
+fn long_commands_whose_disk_refuses_to_sync() {
     assert_nothing_is_lost_after_failed_syncs(&failed_syncs::by_commands_alone());
 }
 

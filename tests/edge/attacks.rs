@@ -13,24 +13,6 @@ use crate::support::raw::{Client, get};
 use crate::support::{ALL, Api, Setup, TestServer, until};
 
 #[test]
-fn sixty_bytes_that_announce_a_hundred_gigabytes() {
-    let fixture = Fixture::new();
-    let bytes = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000\r\n\r\n";
-    assert_eq!(bytes.len(), 60 - 2);
-    for round in 0..100 {
-        let mut client = fixture.connect();
-        client.send(bytes);
-        match round % 3 {
-            0 => assert_eq!(client.answer().status, 405),
-            1 => client.reset(),
-            _ => drop(client),
-        }
-    }
-    fixture.is_served();
-    assert!(fixture.stats().peak_memory < 100 * 1024, "{:?}", fixture.stats());
-}
-
-#[test]
 fn three_thousand_resets_after_a_whole_request() {
     let fixture = Fixture::new();
     let before = fixture.settled();

@@ -222,16 +222,6 @@ fn the_present_password_cannot_be_tried_without_end_either() {
 }
 
 #[test]
-fn other_methods_are_refused_with_a_page() {
-    let panel = Panel::new();
-    for method in [Method::PUT, Method::DELETE, Method::PATCH] {
-        let page = panel.ask(&panel.request(method)).is(405);
-        assert_eq!(page.header("Allow"), Some("GET, HEAD, POST"));
-    }
-    panel.ask(&panel.request(Method::HEAD)).is(200);
-}
-
-#[test]
 fn only_a_visit_of_the_page_is_served_and_no_script_of_another_page() {
     let panel = Panel::new();
     let tenant = panel.tenant("acme");
