@@ -284,5 +284,5 @@ fn run(seed: u64, steps: usize) {
 /// `MODEL_SEED` repeats a run.
 #[test]
 fn the_service_agrees_with_a_model_of_it() {
-    run(seed("MODEL_SEED"), 500);
+    run(seed("MODEL_SEED"), 300);
 }

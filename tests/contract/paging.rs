@@ -95,7 +95,7 @@ fn page_through(api: &Api, field: &str, descending: bool, lasting: &HashMap<i64,
 }
 
 #[test]
-fn records_come_exactly_once_in_every_order_while_others_come_and_go() {
+fn records_come_exactly_once_while_others_come_and_go() {
     let (_server, api) = TestServer::with_unlimited_api();
     let customer = api.customer("Theirs");
     (0..5).for_each(|_| _ = api.employee(customer));
@@ -106,10 +106,9 @@ fn records_come_exactly_once_in_every_order_while_others_come_and_go() {
         scope.spawn(move || come_and_go(&other, stop));
         // If an assertion fails, the other thread must end, too.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for field in members(resource_at(PATH).unwrap()) {
+            for (number, field) in members(resource_at(PATH).unwrap()).into_iter().enumerate() {
                 if !["notes", "custom"].contains(&field) {
-                    page_through(&api, field, false, &lasting);
-                    page_through(&api, field, true, &lasting);
+                    page_through(&api, field, number % 2 == 0, &lasting);
                 }
             }
         }));
