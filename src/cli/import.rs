@@ -88,14 +88,10 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let import = Import { resource, map: &map, mode, dry_run: *dry_run };
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
     let bar = ProgressBar::new(metadata.len()).with_style(style);
-    let input = bar.wrap_read(input);
-    let source = if format.is_workbook() {
-        ensure!(metadata.is_file(), "a workbook is not read from a pipe; name its file");
-        Source::workbook(format, input, arguments.sheet.as_deref())
-    } else {
-        let failed = || format!("cannot read {}", path.display());
-        Source::text(format, input, &map).with_context(failed)?
-    };
+    let is_readable = metadata.is_file() || !format.is_workbook();
+    ensure!(is_readable, "a workbook is not read from a pipe; name its file");
+    let source = Source::open(format, bar.wrap_read(input), &map, arguments.sheet.as_deref());
+    let source = source.with_context(|| format!("cannot read {}", path.display()))?;
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
@@ -142,14 +138,14 @@ fn draft_map(arguments: &Arguments, format: Format) -> anyhow::Result<()> {
     let failed = || format!("cannot read {}", path.display());
     let (mut input, metadata) = open_input(path)?;
     ensure!(metadata.is_file(), "a draft is not made of a pipe, because it reads the file twice");
-    let (source, map) = if format.is_workbook() {
-        (Source::workbook(format, input, arguments.sheet.as_deref()), Map::default())
-    } else {
+    let mut map = Map::default();
+    if !format.is_workbook() {
         let encoding = transfer::guess_encoding(BufReader::new(&input)).with_context(failed)?;
         input.rewind().with_context(failed)?;
-        let map = Map::of_encoding(encoding);
-        (Source::text(format, input, &map).with_context(failed)?, map)
-    };
+        map = Map::of_encoding(encoding);
+    }
+    let sheet = arguments.sheet.as_deref();
+    let source = Source::open(format, input, &map, sheet).with_context(failed)?;
     print_document(transfer::draft(source, &map, resource)?.trim_end())
 }
 

@@ -9,7 +9,7 @@ use encoding_rs::{Encoding, UTF_16BE, UTF_16LE, WINDOWS_1252};
 use super::columns::{Columns, TitleDoubt, cents_of};
 use super::import::unsuitable;
 use super::map::parse_date;
-use super::{Cell, ImportError, Map, Place, Row, Source, TakeRows};
+use super::{Cell, ImportError, Map, Place, Row, Source};
 use crate::model::custom::{is_name, name_in};
 use crate::model::validation::is_date;
 use crate::model::{Field, Kind, Resource};
@@ -23,7 +23,7 @@ pub fn draft(
 ) -> Result<String, ImportError> {
     let columns = Columns::of(resource, map);
     let mut reader = DraftReader { columns: &columns, headings: Vec::new(), doubt: None };
-    source.read(&mut reader)?;
+    source.read(&mut |place, row| reader.take_row(place, row))?;
     let headings = reader.headings;
     if headings.is_empty() {
         return Err(unsuitable("the file is empty"));
@@ -105,7 +105,7 @@ struct DraftReader<'a> {
     doubt: Option<TitleDoubt>,
 }
 
-impl TakeRows for DraftReader<'_> {
+impl DraftReader<'_> {
     fn take_row(&mut self, place: Place, row: Result<Row, String>) -> Result<bool, ImportError> {
         let cells = match row {
             Ok(Row::Cells(cells)) => cells,

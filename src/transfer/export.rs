@@ -1,5 +1,6 @@
 //! The export: a consistent snapshot of all records of a resource, ordered by id.
 
+use std::borrow::Cow;
 use std::io::{self, Seek as _, Write};
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use tempfile::tempfile_in;
 
 use super::Format;
 use crate::model::custom::PREFIX;
-use crate::model::{Kind, READ_ONLY, Resource, Value};
+use crate::model::{CREATED_AT, ID, Kind, Resource, UPDATED_AT, Value};
 use crate::store::{DatabaseError, Record, TenantFile, explain};
 
 /// Why an export failed.
@@ -50,18 +51,53 @@ pub fn export(
     }
 }
 
-/// The names of the columns, of which `custom` are the names of custom fields.
-fn header(resource: &Resource, custom: &[String]) -> Vec<String> {
-    let [id, timestamps @ ..] = READ_ONLY;
-    let mut names = vec![id.to_owned()];
-    for field in resource.fields.iter().filter(|field| field.kind != Kind::Custom) {
-        names.push(field.name.to_owned());
+/// The names and kinds of the columns. `custom` are the names of custom fields.
+fn header(resource: &Resource, custom: &[String]) -> Vec<(String, Kind)> {
+    let mut columns = Vec::new();
+    for field in [&ID].into_iter().chain(resource.fields).chain([&CREATED_AT, &UPDATED_AT]) {
+        if field.kind == Kind::Custom {
+            columns.extend(custom.iter().map(|name| (format!("{PREFIX}{name}"), field.kind)));
+        } else {
+            columns.push((field.name.to_owned(), field.kind));
+        }
     }
-    names.extend(custom.iter().map(|name| format!("{PREFIX}{name}")));
-    names.extend(timestamps.map(str::to_owned));
-    names
+    columns
 }
 
+enum Cell<'a> {
+    /// A text, or nothing.
+    Text(Cow<'a, str>),
+    Date(&'a str),
+    Integer(i64),
+    Boolean(bool),
+}
+
+/// The cells of a record, in the order of the [`header`].
+fn cells<'a>(resource: &Resource, record: &'a Record, custom_names: &[String]) -> Vec<Cell<'a>> {
+    let mut cells = vec![Cell::Integer(record.id.0)];
+    for (field, value) in resource.fields.iter().zip(&record.values) {
+        match value {
+            Value::Null => cells.push(Cell::Text("".into())),
+            Value::Integer(number) => cells.push(Cell::Integer(*number)),
+            Value::Boolean(value) => cells.push(Cell::Boolean(*value)),
+            Value::Text(text) if field.kind == Kind::Date => cells.push(Cell::Date(text)),
+            Value::Text(text) => cells.push(Cell::Text(text.into())),
+            Value::Custom(custom) => {
+                for name in custom_names {
+                    let text = custom.get(name).map_or("", String::as_str);
+                    cells.push(Cell::Text(text.into()));
+                }
+            }
+        }
+    }
+    for time in [record.created_at, record.updated_at] {
+        cells.push(Cell::Text(time.to_string().into()));
+    }
+    cells
+}
+
+/// Text that begins with `=` is not escaped, so that an import restores it exactly. The manual warns
+/// about opening such files in a spreadsheet.
 fn write_csv(
     file: &TenantFile,
     resource: &'static Resource,
@@ -71,41 +107,25 @@ fn write_csv(
     let mut writer = csv::Writer::from_writer(target);
     let count = file.read(|reading| {
         let custom = reading.custom_names(resource)?;
-        writer.write_record(header(resource, &custom)).map_err(io::Error::other)?;
+        let names = header(resource, &custom).into_iter().map(|(name, _)| name);
+        writer.write_record(names).map_err(io::Error::other)?;
         reading.each(resource, |record| {
             written();
-            write_record(&mut writer, record, &custom).map_err(ExportError::from)
+            for cell in cells(resource, record, &custom) {
+                let written = match cell {
+                    Cell::Text(text) => writer.write_field(text.as_bytes()),
+                    Cell::Date(date) => writer.write_field(date),
+                    Cell::Integer(number) => writer.write_field(number.to_string()),
+                    Cell::Boolean(value) => writer.write_field(value.to_string()),
+                };
+                written.map_err(io::Error::other)?;
+            }
+            writer.write_record(None::<&[u8]>).map_err(io::Error::other)?;
+            Ok::<(), ExportError>(())
         })
     })?;
     writer.flush()?;
     Ok(count)
-}
-
-/// Writes one record. Text that begins with `=` is not escaped, so that an import restores it
-/// exactly. The manual warns about opening such files in a spreadsheet.
-fn write_record(
-    writer: &mut csv::Writer<impl Write>,
-    record: &Record,
-    custom_names: &[String],
-) -> io::Result<()> {
-    let mut write = |cell: &str| writer.write_field(cell).map_err(io::Error::other);
-    write(&record.id.0.to_string())?;
-    for value in &record.values {
-        match value {
-            Value::Null => write("")?,
-            Value::Integer(number) => write(&number.to_string())?,
-            Value::Boolean(value) => write(if *value { "true" } else { "false" })?,
-            Value::Text(text) => write(text)?,
-            Value::Custom(custom) => {
-                for name in custom_names {
-                    write(custom.get(name).map_or("", String::as_str))?;
-                }
-            }
-        }
-    }
-    write(&record.created_at.to_string())?;
-    write(&record.updated_at.to_string())?;
-    writer.write_record(None::<&[u8]>).map_err(io::Error::other)
 }
 
 fn write_json_lines(
@@ -135,17 +155,24 @@ fn write_workbook(
     let mut workbook = Workbook::new();
     workbook.set_tempdir(scratch).map_err(io::Error::other)?;
     let sheet = workbook.add_worksheet_with_constant_memory().map_err(io::Error::other)?;
-    let mut sheet = Sheet { sheet, row: 0, column: 0, text: text_format(), date: date_format() };
+    let mut sheet = Sheet {
+        sheet,
+        row: 0,
+        text: xlsx::Format::new().set_num_format("@"),
+        date: xlsx::Format::new().set_num_format("yyyy-mm-dd"),
+    };
     let count = file.read(|reading| {
         let custom = reading.custom_names(resource)?;
-        sheet.begin(resource, &custom).map_err(io::Error::other)?;
-        reading.each(resource, |record| {
+        let header = header(resource, &custom);
+        sheet.begin(resource.plural, &header).map_err(io::Error::other)?;
+        let count = reading.each(resource, |record| {
             written();
-            sheet.write(resource, record, &custom).map_err(io::Error::other)?;
+            sheet.write(cells(resource, record, &custom)).map_err(io::Error::other)?;
             Ok::<(), ExportError>(())
-        })
+        })?;
+        sheet.end(header.len()).map_err(io::Error::other)?;
+        Ok::<u64, ExportError>(count)
     })?;
-    sheet.end().map_err(io::Error::other)?;
     let mut whole = tempfile_in(scratch)?;
     workbook.save_to_writer(&mut whole).map_err(io::Error::other)?;
     whole.rewind()?;
@@ -158,102 +185,60 @@ fn write_workbook(
 /// zeros, also when a person edits it. Only dates, booleans and small integers are values.
 struct Sheet<'a> {
     sheet: &'a mut Worksheet,
+    /// The last row, counted from 0.
     row: u32,
-    column: u16,
     text: xlsx::Format,
     date: xlsx::Format,
 }
 
-fn text_format() -> xlsx::Format {
-    xlsx::Format::new().set_num_format("@")
-}
-
-fn date_format() -> xlsx::Format {
-    xlsx::Format::new().set_num_format("yyyy-mm-dd")
-}
-
 impl Sheet<'_> {
     /// Writes the header. It stays in view and has filters.
-    fn begin(&mut self, resource: &Resource, custom: &[String]) -> Result<(), XlsxError> {
-        self.sheet.set_name(resource.plural)?.set_freeze_panes(1, 0)?;
-        for name in header(resource, custom) {
-            let kind = resource.fields.iter().find(|field| field.name == name);
-            match kind.map(|field| field.kind) {
-                Some(Kind::Integer | Kind::Boolean) => {}
-                Some(Kind::Date) => drop(self.sheet.set_column_format(self.column, &self.date)?),
-                None if name == READ_ONLY[0] => {}
-                _ => drop(self.sheet.set_column_format(self.column, &self.text)?),
+    fn begin(&mut self, name: &str, header: &[(String, Kind)]) -> Result<(), XlsxError> {
+        let Sheet { sheet, text, date, .. } = self;
+        sheet.set_name(name)?.set_freeze_panes(1, 0)?;
+        let bold = text.clone().set_bold();
+        for (column, (name, kind)) in (0..).zip(header) {
+            match kind {
+                Kind::Integer | Kind::Boolean => {}
+                Kind::Date => drop(sheet.set_column_format(column, date)?),
+                _ => drop(sheet.set_column_format(column, text)?),
             }
-            let bold = text_format().set_bold();
-            self.sheet.set_column_width(self.column, 20)?;
-            self.sheet.write_string_with_format(0, self.column, name, &bold)?;
-            self.column += 1;
+            sheet.set_column_width(column, 20)?;
+            sheet.write_string_with_format(0, column, name, &bold)?;
         }
         Ok(())
     }
 
-    fn write(
-        &mut self,
-        resource: &Resource,
-        record: &Record,
-        custom_names: &[String],
-    ) -> Result<(), XlsxError> {
-        (self.row, self.column) = (self.row + 1, 0);
-        self.add_integer(record.id.0)?;
-        for (field, value) in resource.fields.iter().zip(&record.values) {
-            match value {
-                Value::Null => self.column += 1,
-                Value::Integer(number) => self.add_integer(*number)?,
-                Value::Boolean(value) => {
-                    self.sheet.write_boolean(self.row, self.column, *value)?;
-                    self.column += 1;
-                }
-                Value::Text(text) if field.kind == Kind::Date => self.add_date(text)?,
-                Value::Text(text) => self.add_text(text)?,
-                Value::Custom(custom) => {
-                    for name in custom_names {
-                        self.add_text(custom.get(name).map_or("", String::as_str))?;
+    fn write(&mut self, cells: Vec<Cell<'_>>) -> Result<(), XlsxError> {
+        /// A spreadsheet keeps 15 digits of a number.
+        const TOO_LARGE: u64 = 1_000_000_000_000_000;
+        self.row += 1;
+        let Sheet { sheet, row, text: format, date: date_format } = self;
+        for (column, cell) in (0..).zip(cells) {
+            match cell {
+                Cell::Text(text) if text.is_empty() => continue,
+                Cell::Text(text) => sheet.write_string_with_format(*row, column, text, format)?,
+                // Before March 1900, the dates of spreadsheet programs differ.
+                Cell::Date(text) => match ExcelDateTime::parse_from_str(text) {
+                    Ok(date) if text >= "1900-03-01" => {
+                        sheet.write_datetime_with_format(*row, column, &date, date_format)?
                     }
+                    _ => sheet.write_string_with_format(*row, column, text, format)?,
+                },
+                Cell::Integer(number) if number.unsigned_abs() >= TOO_LARGE => {
+                    sheet.write_string_with_format(*row, column, number.to_string(), format)?
                 }
-            }
+                Cell::Integer(number) => sheet.write_number(*row, column, number as f64)?,
+                Cell::Boolean(value) => sheet.write_boolean(*row, column, value)?,
+            };
         }
-        self.add_text(&record.created_at.to_string())?;
-        self.add_text(&record.updated_at.to_string())
-    }
-
-    fn add_text(&mut self, text: &str) -> Result<(), XlsxError> {
-        if !text.is_empty() {
-            self.sheet.write_string_with_format(self.row, self.column, text, &self.text)?;
-        }
-        self.column += 1;
         Ok(())
-    }
-
-    /// A spreadsheet keeps 15 digits of a number.
-    fn add_integer(&mut self, number: i64) -> Result<(), XlsxError> {
-        if number.unsigned_abs() >= 1_000_000_000_000_000 {
-            return self.add_text(&number.to_string());
-        }
-        self.sheet.write_number(self.row, self.column, number as f64)?;
-        self.column += 1;
-        Ok(())
-    }
-
-    /// Before March 1900, the dates of spreadsheet programs differ.
-    fn add_date(&mut self, text: &str) -> Result<(), XlsxError> {
-        match ExcelDateTime::parse_from_str(text) {
-            Ok(date) if text >= "1900-03-01" => {
-                self.sheet.write_datetime_with_format(self.row, self.column, &date, &self.date)?;
-                self.column += 1;
-                Ok(())
-            }
-            _ => self.add_text(text),
-        }
     }
 
     /// Adds the filters, once the number of rows is known.
-    fn end(&mut self) -> Result<(), XlsxError> {
-        self.sheet.autofilter(0, 0, self.row, self.column.saturating_sub(1))?;
+    fn end(&mut self, columns: usize) -> Result<(), XlsxError> {
+        let last = u16::try_from(columns.saturating_sub(1)).unwrap_or(u16::MAX);
+        self.sheet.autofilter(0, 0, self.row, last)?;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use std::io;
 
 use super::columns::{Column, Columns, Converted, TitleDoubt, column_letters};
 use super::row::{Mode, RowValidator};
-use super::{Cell, Format, Map, Place, Row, RowError, Source, TakeRows};
+use super::{Cell, Format, Map, Place, Row, RowError, Source};
 use crate::model::custom::PREFIX;
 use crate::model::field::Custom;
 use crate::model::{Field, RecordId, Resource, Value};
@@ -143,22 +143,20 @@ impl Import<'_> {
         let is_compared = matches!(self.mode, Mode::Add) && reading.count(self.resource)? > 0;
         // No record is new yet, so every id is below this one.
         let first_new = is_compared.then_some(RecordId(i64::MAX));
-        let imported = Imported::default();
-        let (invalid_rows, errors) = (0, 0);
-        let (header, is_table) = (None, source.format != Format::JsonLines);
+        let is_table = source.format != Format::JsonLines;
         let first_line = u64::from(!source.format.is_workbook());
         let mut rows = RowImporter {
             validator,
             writer,
             observer,
-            header,
+            header: None,
             is_table,
             first_new,
-            imported,
-            invalid_rows,
-            errors,
+            imported: Imported::default(),
+            invalid_rows: 0,
+            errors: 0,
         };
-        source.read(&mut rows)?;
+        source.read(&mut |place, row| rows.take_row(place, row))?;
         match rows.header.take() {
             Some(Header { doubt: Some(doubt), .. }) => rows.reject(doubt.errors)?,
             None if is_table && rows.errors == 0 => {
@@ -168,12 +166,11 @@ impl Import<'_> {
             }
             _ => {}
         }
-        match rows {
-            RowImporter { errors: 0, imported, .. } => Ok(imported),
-            RowImporter { errors, invalid_rows: rows, .. } => {
-                Err(ImportError::InvalidRows { errors, rows })
-            }
+        let RowImporter { errors, invalid_rows, imported, .. } = rows;
+        if errors > 0 {
+            return Err(ImportError::InvalidRows { errors, rows: invalid_rows });
         }
+        Ok(imported)
     }
 }
 
@@ -208,7 +205,8 @@ struct RowImporter<'a> {
     errors: u64,
 }
 
-impl TakeRows for RowImporter<'_> {
+impl RowImporter<'_> {
+    /// Takes a row, or the message about a malformed one. Returns whether to go on.
     fn take_row(&mut self, place: Place, row: Result<Row, String>) -> Result<bool, ImportError> {
         match row {
             Err(message) => {
@@ -248,9 +246,7 @@ impl TakeRows for RowImporter<'_> {
         }
         Ok(true)
     }
-}
 
-impl RowImporter<'_> {
     fn take_header(&mut self, place: Place, cells: &[Cell]) -> Result<bool, ImportError> {
         if cells.len() > MAX_COLUMNS {
             let message = format!("The header has more than {MAX_COLUMNS} columns.");

@@ -10,7 +10,6 @@ mod export;
 mod import;
 mod map;
 mod ods;
-mod reader;
 mod row;
 mod source;
 mod workbook;
@@ -27,9 +26,8 @@ pub use draft::{draft, guess_encoding};
 pub use export::{ExportError, export};
 pub use import::{Import, ImportError, ImportObserver, Imported};
 pub use map::Map;
-pub use reader::recognize;
 pub use row::Mode;
-pub use source::Source;
+pub use source::{Source, recognize};
 
 use crate::model::JsonObject;
 use crate::model::validation::shorten;
@@ -93,11 +91,18 @@ enum Row {
 
 #[derive(Clone, Debug)]
 enum Cell {
+    /// Without text, the cell is empty.
     Text(String),
     /// A number of a workbook in decimal, without an exponent.
     Number(String),
     /// A cell of a workbook that has no value: the code and the message.
     Fault(&'static str, String),
+}
+
+impl Default for Cell {
+    fn default() -> Cell {
+        Cell::Text(String::new())
+    }
 }
 
 impl Cell {
@@ -108,11 +113,8 @@ impl Cell {
     }
 }
 
-/// Takes the rows of a file one after another.
-trait TakeRows {
-    /// Takes a row, or the message about a malformed one. Returns whether to go on.
-    fn take_row(&mut self, place: Place, row: Result<Row, String>) -> Result<bool, ImportError>;
-}
+/// Takes a row, or the message about a malformed one. Returns whether to go on.
+type TakeRow<'a> = dyn FnMut(Place, Result<Row, String>) -> Result<bool, ImportError> + 'a;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(line: &u64) -> bool {

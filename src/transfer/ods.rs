@@ -8,12 +8,14 @@ use quick_xml::events::BytesStart;
 use super::import::{MAX_COLUMNS, unsuitable};
 use super::workbook::{
     Archive, MAX_SHEETS, Piece, Rows, attribute, date_cell, error_cell, no_value, number,
-    number_cell, open_part,
+    number_cell,
 };
 use super::{Cell, ImportError, MAX_ROW};
 
+pub(super) const CONTENT: &str = "content.xml";
+
 pub(super) fn read(archive: &mut Archive, rows: &mut Rows<'_>) -> Result<(), ImportError> {
-    if let Some(mut xml) = open_part(archive, "META-INF/manifest.xml")? {
+    if let Some(mut xml) = archive.open("META-INF/manifest.xml")? {
         while let Some(piece) = xml.next()? {
             if let Piece::Start(start) = piece
                 && start.local_name().as_ref() == "encryption-data"
@@ -23,7 +25,7 @@ pub(super) fn read(archive: &mut Archive, rows: &mut Rows<'_>) -> Result<(), Imp
             }
         }
     }
-    let Some(mut xml) = open_part(archive, "content.xml")? else { return Ok(()) };
+    let Some(mut xml) = archive.open(CONTENT)? else { return Ok(()) };
     let mut reader = OdsReader::default();
     while let Some(piece) = xml.next()? {
         if !reader.read(&piece, rows)? {
@@ -40,7 +42,7 @@ struct OdsReader {
     hidden_styles: HashSet<String>,
     is_wanted: bool,
     row: u64,
-    row_repeats: usize,
+    row_repeats: u64,
     column: usize,
     cell: OpenCell,
     /// The depth of comments, whose paragraphs do not belong to the cell.
@@ -90,10 +92,10 @@ impl OdsReader {
                 let style = attribute(start, "style-name")?.unwrap_or_default();
                 let name = attribute(start, "name")?.unwrap_or_default();
                 self.is_wanted = rows.wants(name, self.hidden_styles.contains(&style));
-                self.row = 0;
+                self.row = 1;
             }
             "table-row" => {
-                self.row_repeats = number(start, "number-rows-repeated")?.unwrap_or(1);
+                self.row_repeats = number(start, "number-rows-repeated")?.unwrap_or(1) as u64;
                 self.column = 0;
             }
             "table-cell" | "covered-table-cell" => self.cell = OpenCell::new(start)?,
@@ -123,35 +125,20 @@ impl OdsReader {
                 let next = self.column.saturating_add(cell.repeats);
                 let cell = cell.finish();
                 if self.is_wanted && !cell.text().is_empty() {
-                    // One more than a row may have, so that the row is reported.
-                    let end = next.min(MAX_COLUMNS + 1).max(self.column.saturating_add(1));
-                    for index in self.column..end {
+                    // One column more than a row may have, so that the row is reported.
+                    for index in self.column.min(MAX_COLUMNS)..next.min(MAX_COLUMNS + 1) {
                         rows.set(index, cell.clone());
                     }
                 }
                 self.column = next;
             }
-            "table-row" if self.is_wanted => return self.end_row(rows),
+            "table-row" if self.is_wanted => {
+                let first = self.row;
+                self.row = first.saturating_add(self.row_repeats);
+                return rows.end_row(first, self.row_repeats);
+            }
             "table" => return Ok(!rows.has_any),
             _ => {}
-        }
-        Ok(true)
-    }
-
-    /// Hands on the row as often as it is repeated.
-    fn end_row(&mut self, rows: &mut Rows<'_>) -> Result<bool, ImportError> {
-        let cells = rows.cells().to_vec();
-        if cells.is_empty() {
-            self.row = self.row.saturating_add(self.row_repeats as u64);
-            return Ok(true);
-        }
-        rows.check_number(self.row.saturating_add(self.row_repeats as u64))?;
-        for _ in 0..self.row_repeats {
-            self.row += 1;
-            rows.restore(&cells);
-            if !rows.end_row(self.row)? {
-                return Ok(false);
-            }
         }
         Ok(true)
     }

@@ -68,10 +68,8 @@ impl Fixture {
     ) -> (Result<Imported, ImportError>, Vec<String>) {
         let map = Map::parse(map, resource).unwrap();
         let import = Import { resource, map: &map, mode, dry_run };
-        let source = match format.is_workbook() {
-            true => Source::workbook(format, std::io::Cursor::new(text.to_vec()), None),
-            false => Source::text(format, text, &map).unwrap(),
-        };
+        let text = std::io::Cursor::new(text.to_vec());
+        let source = Source::open(format, text, &map, None).unwrap();
         let mut errors = Errors::default();
         let actor = Actor::Command { name: "import", run: Uuid::nil() };
         let context = ChangeContext { at: NOW.parse().unwrap(), actor };

@@ -1,11 +1,11 @@
 //! Workbooks: `.xlsx` and `.ods` are XML in a zip archive.
 //!
-//! A small file can be huge once it is decompressed. So its size has limits, as have the size, the
-//! number and the depth of the pieces of XML, the shared texts in memory, and the size of all rows.
-//! Rows are handed on one by one.
+//! A small file can be huge once it is decompressed. So its size has limits, as have the size and the
+//! depth of the pieces of XML, the shared texts in memory, and the size of all rows. Rows are handed
+//! on one by one.
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read};
 use std::mem;
 
 use memchr::memmem;
@@ -16,27 +16,19 @@ use zip::ZipArchive;
 use zip::read::ZipFile;
 
 use super::import::{MAX_COLUMNS, unsuitable};
-use super::reader::recognize;
-use super::{Cell, Format, ImportError, MAX_ROW, Place, Row, TakeRows, ods, xlsx};
+use super::source::{Input, recognize};
+use super::{Cell, Format, ImportError, MAX_ROW, Place, Row, TakeRow, ods, xlsx};
 use crate::words;
 
-/// What a workbook is read from.
-pub trait ReadSeek: Read + Seek {}
-
-impl<T: Read + Seek> ReadSeek for T {}
-
-/// The archive of a workbook, and what may still be read from it.
+/// The archive of a workbook, and the bytes that may still be read from it.
 pub(super) struct Archive {
-    zip: ZipArchive<Box<dyn ReadSeek>>,
-    bytes: u64,
-    pieces: u64,
+    zip: ZipArchive<Input>,
+    left: u64,
 }
 
 /// The maximum size of all parts that are read, decompressed, and of all rows. 300,000 rows of 14
 /// columns have about 500 MB.
 const MAX_BYTES: u64 = 1 << 30;
-/// The maximum number of pieces of XML. A cell has up to seven.
-const MAX_PIECES: u64 = 150_000_000;
 /// The maximum number of sheets of which the names are kept.
 pub(super) const MAX_SHEETS: usize = 1_000;
 /// The maximum number of nested XML elements.
@@ -51,14 +43,11 @@ fn damaged(error: impl std::fmt::Display) -> ImportError {
 /// Reads the rows of the sheet `name`, or of the first visible sheet that has any.
 pub(super) fn read(
     format: Format,
-    mut input: Box<dyn ReadSeek>,
+    mut input: Input,
     name: Option<&str>,
-    taker: &mut dyn TakeRows,
+    take: &mut TakeRow<'_>,
 ) -> Result<(), ImportError> {
-    let mut start = [0; 512];
-    let length = input.read(&mut start)?;
-    input.rewind()?;
-    match start.get(..length).unwrap_or_default() {
+    match input.fill_buf()? {
         [b'P', b'K', 3, ..] => {}
         [0xd0, 0xcf, 0x11, 0xe0, ..] => return Err(unsuitable(describe_ole(input)?)),
         other => {
@@ -67,11 +56,10 @@ pub(super) fn read(
             return Err(unsuitable(format!("the file is no workbook: {kind}")));
         }
     }
-    let zip = ZipArchive::new(input).map_err(damaged)?;
-    let mut archive = Archive { zip, bytes: MAX_BYTES, pieces: MAX_PIECES };
-    let found = if part_index(&archive, "content.xml").is_some() {
+    let mut archive = Archive { zip: ZipArchive::new(input).map_err(damaged)?, left: MAX_BYTES };
+    let found = if archive.index(ods::CONTENT).is_some() {
         Format::Ods
-    } else if part_index(&archive, xlsx::WORKBOOK).is_some() {
+    } else if archive.index(xlsx::WORKBOOK).is_some() {
         Format::Xlsx
     } else {
         return Err(unsuitable("the file is no .xlsx and no .ods workbook; save it as .xlsx"));
@@ -81,28 +69,27 @@ pub(super) fn read(
         let message = format!("the file is an {ending} workbook; let its name end in {ending}");
         return Err(unsuitable(message));
     }
-    let mut rows = Rows::new(taker, name);
+    let mut rows = Rows::new(take, name);
     match found {
         Format::Ods => ods::read(&mut archive, &mut rows)?,
         _ => xlsx::read(&mut archive, &mut rows)?,
     }
-    if let Some(name) = name
-        && !rows.sheets.iter().any(|known| known == name)
-    {
-        let known = rows.sheets.iter().map(String::as_str);
-        return Err(unsuitable(words::unknown("sheet", name, known).trim_end_matches('.')));
+    match name {
+        Some(name) if !rows.sheets.iter().any(|known| known == name) => {
+            let known = rows.sheets.iter().map(String::as_str);
+            Err(unsuitable(words::unknown("sheet", name, known).trim_end_matches('.')))
+        }
+        None if !rows.has_any && rows.has_hidden => {
+            Err(unsuitable("only hidden sheets have rows; name one with --sheet"))
+        }
+        _ => Ok(()),
     }
-    if name.is_none() && !rows.has_any && rows.has_hidden {
-        return Err(unsuitable("only hidden sheets have rows; name one with --sheet"));
-    }
-    Ok(())
 }
 
 /// What a file in the format of old Office programs is.
-fn describe_ole(mut input: Box<dyn ReadSeek>) -> io::Result<&'static str> {
+fn describe_ole(input: Input) -> io::Result<&'static str> {
     const SEARCHED: u64 = 64 << 20;
     let name: Vec<u8> = "EncryptedPackage".bytes().flat_map(|letter| [letter, 0]).collect();
-    input.seek(SeekFrom::Start(0))?;
     let mut bytes = Vec::new();
     input.take(SEARCHED).read_to_end(&mut bytes)?;
     Ok(match memmem::find(&bytes, &name) {
@@ -111,39 +98,35 @@ fn describe_ole(mut input: Box<dyn ReadSeek>) -> io::Result<&'static str> {
     })
 }
 
-/// The index of a part. Some programs write the names of parts in another case.
-fn part_index(archive: &Archive, name: &str) -> Option<usize> {
-    let name = name.as_bytes();
-    archive
-        .zip
-        .file_names_raw()
-        .position(|found| found.strip_prefix(b"/").unwrap_or(found).eq_ignore_ascii_case(name))
-}
+impl Archive {
+    /// The index of a part. Some programs write the names of parts in another case.
+    fn index(&self, name: &str) -> Option<usize> {
+        let name = name.as_bytes();
+        self.zip
+            .file_names_raw()
+            .position(|found| found.strip_prefix(b"/").unwrap_or(found).eq_ignore_ascii_case(name))
+    }
 
-/// Opens a part of the archive, if there is one with this name.
-pub(super) fn open_part<'a>(
-    archive: &'a mut Archive,
-    name: &str,
-) -> Result<Option<Xml<'a>>, ImportError> {
-    let Some(index) = part_index(archive, name) else { return Ok(None) };
-    let Archive { zip, bytes, pieces } = archive;
-    let file = zip.by_index(index).map_err(damaged)?;
-    let source = Bounded { source: BufReader::with_capacity(1 << 16, file), left: bytes, event: 0 };
-    let mut reader = Reader::from_reader(source);
-    reader.config_mut().expand_empty_elements = true;
-    Ok(Some(Xml { reader, buffer: Vec::new(), depth: 0, pieces }))
+    /// Opens a part, if there is one with this name.
+    pub(super) fn open(&mut self, name: &str) -> Result<Option<Xml<'_>>, ImportError> {
+        let Some(index) = self.index(name) else { return Ok(None) };
+        let part = BufReader::with_capacity(1 << 16, self.zip.by_index(index).map_err(damaged)?);
+        let mut reader = Reader::from_reader(Bounded { part, left: &mut self.left, event: 0 });
+        reader.config_mut().expand_empty_elements = true;
+        Ok(Some(Xml { reader, buffer: Vec::new(), depth: 0 }))
+    }
 }
 
 /// A part that is read up to limits.
-struct Bounded<'a, R> {
-    source: R,
+struct Bounded<'a> {
+    part: BufReader<ZipFile<'a, Input>>,
     /// The bytes that may still be read from the archive.
     left: &'a mut u64,
     /// The bytes since the last event.
     event: usize,
 }
 
-impl<R: BufRead> Read for Bounded<'_, R> {
+impl Read for Bounded<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let count = self.fill_buf()?.read(target)?;
         self.consume(count);
@@ -151,7 +134,7 @@ impl<R: BufRead> Read for Bounded<'_, R> {
     }
 }
 
-impl<R: BufRead> BufRead for Bounded<'_, R> {
+impl BufRead for Bounded<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if *self.left == 0 {
             return Err(io::Error::other("it has more than 1 GiB"));
@@ -159,41 +142,34 @@ impl<R: BufRead> BufRead for Bounded<'_, R> {
         if self.event > MAX_ROW {
             return Err(io::Error::other("a value has more than 1 MiB"));
         }
-        self.source.fill_buf()
+        self.part.fill_buf()
     }
 
     fn consume(&mut self, count: usize) {
         *self.left = self.left.saturating_sub(count as u64);
         self.event += count;
-        self.source.consume(count);
+        self.part.consume(count);
     }
 }
 
-type Part<'a> = ZipFile<'a, Box<dyn ReadSeek>>;
-
 /// The XML of a part.
 pub(super) struct Xml<'a> {
-    reader: Reader<Bounded<'a, BufReader<Part<'a>>>>,
+    reader: Reader<Bounded<'a>>,
     buffer: Vec<u8>,
     depth: usize,
-    pieces: &'a mut u64,
 }
 
 /// A piece of XML. An element without content has a start and an end.
 pub(super) enum Piece<'a> {
     Start(BytesStart<'a>),
     End(BytesEnd<'a>),
+    /// Empty for a comment and the like.
     Text(Cow<'a, str>),
-    Other,
 }
 
 impl Xml<'_> {
     /// The next piece. `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Piece<'_>>, ImportError> {
-        *self.pieces = self.pieces.saturating_sub(1);
-        if *self.pieces == 0 {
-            return Err(unsuitable("the workbook has too much XML; split it"));
-        }
         self.buffer.clear();
         self.reader.get_mut().event = 0;
         Ok(Some(match self.reader.read_event_into(&mut self.buffer).map_err(damaged)? {
@@ -220,7 +196,7 @@ impl Xml<'_> {
             Event::DocType(_) => return Err(damaged("its XML has a document type")),
             Event::Eof if self.depth > 0 => return Err(damaged("a part ends early")),
             Event::Eof => return Ok(None),
-            _ => Piece::Other,
+            _ => Piece::Text(Cow::Borrowed("")),
         }))
     }
 }
@@ -242,35 +218,26 @@ pub(super) fn number(start: &BytesStart<'_>, name: &str) -> Result<Option<usize>
     Ok(attribute(start, name)?.and_then(|text| text.parse().ok()))
 }
 
-/// Hands the rows of a sheet to a taker.
+/// Hands on the rows of a sheet.
 pub(super) struct Rows<'a> {
-    taker: &'a mut dyn TakeRows,
+    take: &'a mut TakeRow<'a>,
     /// The name of the sheet that is asked for.
     wanted: Option<&'a str>,
     /// The names of all sheets so far.
-    pub sheets: Vec<String>,
+    sheets: Vec<String>,
     /// Whether the sheet had a row.
     pub has_any: bool,
     has_hidden: bool,
+    /// The cells of the present row.
     cells: Vec<Cell>,
-    is_too_wide: bool,
     /// The size of all rows so far.
     size: u64,
 }
 
 impl<'a> Rows<'a> {
-    fn new(taker: &'a mut dyn TakeRows, wanted: Option<&'a str>) -> Rows<'a> {
+    fn new(take: &'a mut TakeRow<'a>, wanted: Option<&'a str>) -> Rows<'a> {
         let (sheets, cells) = (Vec::new(), Vec::new());
-        Rows {
-            taker,
-            wanted,
-            sheets,
-            has_any: false,
-            has_hidden: false,
-            cells,
-            is_too_wide: false,
-            size: 0,
-        }
+        Rows { take, wanted, sheets, has_any: false, has_hidden: false, cells, size: 0 }
     }
 
     /// Whether to read the sheet `name`.
@@ -283,62 +250,51 @@ impl<'a> Rows<'a> {
         is_wanted
     }
 
-    /// Sets a cell of the row, counted from 0.
+    /// Sets a cell of the row, counted from 0. A cell behind the last column that a row may have
+    /// makes the row too wide.
     pub(super) fn set(&mut self, index: usize, cell: Cell) {
         if cell.text().is_empty() {
             return;
         }
-        if index >= MAX_COLUMNS {
-            self.is_too_wide = true;
-            return;
-        }
-        while self.cells.len() <= index {
-            self.cells.push(Cell::Text(String::new()));
+        let index = index.min(MAX_COLUMNS);
+        if self.cells.len() <= index {
+            self.cells.resize(index + 1, Cell::default());
         }
         if let Some(place) = self.cells.get_mut(index) {
             *place = cell;
         }
     }
 
-    /// Hands on the row `number`, counted from 1, unless it is empty. Returns whether to go on.
-    pub(super) fn end_row(&mut self, number: u64) -> Result<bool, ImportError> {
+    /// Hands on the row `count` times, unless it is empty. The first of these rows has the number
+    /// `first`, counted from 1. Returns whether to go on.
+    pub(super) fn end_row(&mut self, first: u64, count: u64) -> Result<bool, ImportError> {
         let cells = mem::take(&mut self.cells);
-        let is_too_wide = mem::take(&mut self.is_too_wide);
-        if cells.is_empty() && !is_too_wide {
+        if cells.is_empty() {
             return Ok(true);
         }
         self.has_any = true;
         let size: usize = cells.iter().map(|cell| cell.text().len() + 16).sum();
-        self.size += size as u64;
-        if self.size > MAX_BYTES {
-            return Err(unsuitable("the sheet has more than 1 GiB of text; split it"));
-        }
-        self.check_number(number)?;
-        let row = if is_too_wide {
-            Err(format!("The row has more than {MAX_COLUMNS} columns."))
-        } else if size > MAX_ROW {
-            Err("The row has more than 1 MiB.".to_owned())
-        } else {
-            Ok(Row::Cells(cells))
-        };
-        self.taker.take_row(Place { line: 0, row: number }, row)
-    }
-
-    /// Checks the number of a row that is not empty.
-    pub(super) fn check_number(&self, number: u64) -> Result<(), ImportError> {
-        if number > MAX_ROWS {
+        let end = first.saturating_add(count);
+        if end > MAX_ROWS + 1 {
             return Err(unsuitable(format!("the sheet has more than {MAX_ROWS} rows; split it")));
         }
-        Ok(())
-    }
-
-    /// The row that [`Rows::end_row`] would hand on.
-    pub(super) fn cells(&self) -> &[Cell] {
-        &self.cells
-    }
-
-    pub(super) fn restore(&mut self, cells: &[Cell]) {
-        self.cells = cells.to_vec();
+        for row in first..end {
+            self.size += size as u64;
+            if self.size > MAX_BYTES {
+                return Err(unsuitable("the sheet has more than 1 GiB of text; split it"));
+            }
+            let cells = if cells.len() > MAX_COLUMNS {
+                Err(format!("The row has more than {MAX_COLUMNS} columns."))
+            } else if size > MAX_ROW {
+                Err("The row has more than 1 MiB.".to_owned())
+            } else {
+                Ok(Row::Cells(cells.clone()))
+            };
+            if !(self.take)(Place { line: 0, row }, cells)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

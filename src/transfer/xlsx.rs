@@ -9,7 +9,7 @@ use jiff::civil::date;
 use super::import::unsuitable;
 use super::workbook::{
     Archive, MAX_SHEETS, Piece, Rows, attribute, date_cell, error_cell, no_value, number,
-    number_cell, open_part,
+    number_cell,
 };
 use super::{Cell, ImportError, MAX_ROW};
 
@@ -24,9 +24,10 @@ const MAX_FORMATS: usize = 100_000;
 /// What the cells of a sheet refer to.
 #[derive(Default)]
 struct Context {
-    /// All shared texts, concatenated, and the end of each.
+    /// All shared texts, concatenated.
     texts: String,
-    ends: Vec<u32>,
+    /// Where each shared text ends, after the start of the first one.
+    ends: Vec<usize>,
     /// For each format of cells, whether it shows a date or a time.
     are_dates: Vec<bool>,
     /// Dates count from 1904, as on an old Mac.
@@ -57,7 +58,7 @@ pub(super) fn read(archive: &mut Archive, rows: &mut Rows<'_>) -> Result<(), Imp
 /// The part of each worksheet by its id.
 fn read_parts(archive: &mut Archive) -> Result<HashMap<String, String>, ImportError> {
     let mut parts = HashMap::new();
-    let Some(mut xml) = open_part(archive, "xl/_rels/workbook.xml.rels")? else { return Ok(parts) };
+    let Some(mut xml) = archive.open("xl/_rels/workbook.xml.rels")? else { return Ok(parts) };
     while let Some(piece) = xml.next()? {
         let Piece::Start(start) = piece else { continue };
         let kind = attribute(&start, "Type")?.unwrap_or_default();
@@ -78,7 +79,7 @@ impl Context {
     /// Reads the names of the sheets in their order.
     fn read_workbook(&mut self, archive: &mut Archive) -> Result<Vec<Sheet>, ImportError> {
         let mut sheets = Vec::new();
-        let Some(mut xml) = open_part(archive, WORKBOOK)? else { return Ok(sheets) };
+        let Some(mut xml) = archive.open(WORKBOOK)? else { return Ok(sheets) };
         while let Some(piece) = xml.next()? {
             let Piece::Start(start) = piece else { continue };
             match start.local_name().as_ref() {
@@ -99,7 +100,7 @@ impl Context {
     }
 
     fn read_formats(&mut self, archive: &mut Archive) -> Result<(), ImportError> {
-        let Some(mut xml) = open_part(archive, "xl/styles.xml")? else { return Ok(()) };
+        let Some(mut xml) = archive.open("xl/styles.xml")? else { return Ok(()) };
         let mut own_dates = HashMap::new();
         let mut is_in_cells = false;
         while let Some(piece) = xml.next()? {
@@ -118,22 +119,23 @@ impl Context {
                     _ => {}
                 },
                 Piece::End(end) if end.local_name().as_ref() == "cellXfs" => break,
-                _ => {}
+                Piece::End(_) | Piece::Text(_) => {}
             }
         }
         Ok(())
     }
 
     fn read_texts(&mut self, archive: &mut Archive) -> Result<(), ImportError> {
-        let Some(mut xml) = open_part(archive, "xl/sharedStrings.xml")? else { return Ok(()) };
+        let Some(mut xml) = archive.open("xl/sharedStrings.xml")? else { return Ok(()) };
         let mut text = TextReader::default();
+        self.ends.push(0);
         while let Some(piece) = xml.next()? {
             text.read(&piece)?;
             if let Piece::End(end) = &piece
                 && end.local_name().as_ref() == "si"
             {
-                self.texts += &text.take();
-                self.ends.push(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
+                self.texts += &unescape(&mem::take(&mut text.text));
+                self.ends.push(self.texts.len());
                 if self.texts.len() > MAX_SHARED || self.ends.len() > MAX_TEXTS {
                     return Err(unsuitable("the workbook has more than 96 MiB of texts; split it"));
                 }
@@ -144,9 +146,8 @@ impl Context {
 
     fn shared_text(&self, index: &str) -> Option<&str> {
         let index: usize = index.trim().parse().ok()?;
-        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied();
-        let start = usize::try_from(start.unwrap_or(0)).ok()?;
-        self.texts.get(start..usize::try_from(*self.ends.get(index)?).ok()?)
+        let [start, end, ..] = *self.ends.get(index..)? else { return None };
+        self.texts.get(start..end)
     }
 
     fn read_sheet(
@@ -155,7 +156,7 @@ impl Context {
         part: &str,
         rows: &mut Rows<'_>,
     ) -> Result<(), ImportError> {
-        let Some(mut xml) = open_part(archive, part)? else { return Ok(()) };
+        let Some(mut xml) = archive.open(part)? else { return Ok(()) };
         let (mut row, mut column, mut cell) = (0, 0, OpenCell::default());
         while let Some(piece) = xml.next()? {
             cell.text.read(&piece)?;
@@ -179,11 +180,11 @@ impl Context {
                         rows.set(column, self.cell(mem::take(&mut cell)));
                         column += 1;
                     }
-                    "row" if !rows.end_row(row as u64)? => return Ok(()),
+                    "row" if !rows.end_row(row as u64, 1)? => return Ok(()),
                     "sheetData" => return Ok(()),
                     _ => {}
                 },
-                _ => {}
+                Piece::Text(_) => {}
             }
         }
         Ok(())
@@ -265,13 +266,9 @@ impl TextReader {
                     return Err(unsuitable("a cell has more than 1 MiB"));
                 }
             }
-            _ => {}
+            Piece::Text(_) => {}
         }
         Ok(())
-    }
-
-    fn take(&mut self) -> String {
-        unescape(&mem::take(&mut self.text))
     }
 }
 
