@@ -1,18 +1,29 @@
-//! `changes`: prints the newest entries of a tenant's change log.
+//! `changes` prints the newest entries of a tenant's change log. `undo` takes changes in it back.
 
+use std::collections::BTreeMap;
 use std::num::{NonZeroI64, NonZeroUsize};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
+use jiff::Span;
+use serde::Serialize;
 use serde_json::Value;
+use uuid::Uuid;
 
+use super::key::key_id;
+use super::output::{print, print_document, print_stderr};
 use super::{GlobalOptions, open_tenant, resource};
+use crate::api::filter::parse_timestamp;
 use crate::clock::Clock;
-use crate::config::positive;
-use crate::model::{ALL, RecordId, Resource};
-use crate::store::{ChangesPage, ChangesQuery, DatabaseError, Start, TenantFile};
+use crate::config::{duration, positive};
+use crate::model::{ALL, Bound, KeyId, RecordId, Resource};
+use crate::store::{
+    Actor, ChangeContext, ChangesPage, ChangesQuery, DatabaseError, Leave, Selection, Start,
+    TenantFile, Undo, UndoError, Undone,
+};
+use crate::words::grouped;
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ChangesArguments {
     /// The tenant's name
     tenant: String,
     /// Only records of this resource
@@ -26,11 +37,14 @@ pub(super) struct Arguments {
     last: NonZeroUsize,
 }
 
-pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
-    let (registry, tenant) = open_tenant(options, &arguments.tenant)?;
+pub(super) fn run_changes(
+    options: &GlobalOptions,
+    arguments: &ChangesArguments,
+) -> anyhow::Result<()> {
+    let ChangesArguments { tenant, resource, id, last } = arguments;
+    let (registry, tenant) = open_tenant(options, tenant)?;
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let now = Clock::system().now().timestamp();
-    let Arguments { resource, id, last, .. } = arguments;
     let page: Result<Option<ChangesPage>, DatabaseError> = file.read(|reading| {
         reading.changes(&ChangesQuery {
             readable: ALL.to_vec(),
@@ -47,5 +61,157 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     options.list(
         &entries.into(),
         &["seq", "at", "resource", "id", "action", "fields", "by", "request_id"],
+    )
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("begin").args(["since", "request"]).required(true).multiple(true))]
+pub(super) struct UndoArguments {
+    /// The tenant's name
+    tenant: String,
+    /// Only changes since then: a date, a timestamp, or a time before now such as `2h`; in UTC
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| time(text, Bound::From))]
+    since: Option<String>,
+    /// Only changes until then; a date stands for its last second
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| time(text, Bound::To))]
+    until: Option<String>,
+    /// Only changes by the key with this number
+    #[arg(long, value_name = "ID", value_parser = key_id)]
+    key: Option<KeyId>,
+    /// Only changes of this request, import or undo, as `changes` shows it
+    #[arg(long, value_name = "UUID")]
+    request: Option<Uuid>,
+    /// Report what would change; store nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Said before a command waits for the tenant's file.
+pub(super) const WAITING: &str = "waiting for another import or undo of the tenant to end";
+
+/// The most records that the output names for each kind of reason.
+const MAX_NAMED: usize = 5;
+
+/// How to take a run of a command back.
+pub(super) fn way_back(tenant: &str, run: Uuid) -> String {
+    format!("To take this back: tenantdesk undo {tenant} --request {run}")
+}
+
+pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> anyhow::Result<()> {
+    let UndoArguments { tenant, since, until, key, request, dry_run } = arguments;
+    let (since, until) = (since.clone(), until.clone());
+    let selection = Selection { since, until, key: *key, request: *request };
+    let (registry, tenant) = open_tenant(options, tenant)?;
+    let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
+    let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
+    let context = ChangeContext { at, actor: Actor::Command { name: "undo", run } };
+    let mut left = Vec::new();
+    let mut named: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let leave = &mut |resource: &Resource, id: RecordId, reason: &str| {
+        if options.json {
+            left.push(LeftRecord { resource: resource.plural, id, reason: reason.to_owned() });
+            return Ok(());
+        }
+        // "was changed", "would refer", "must stay".
+        let kind = reason.split(' ').next().unwrap_or_default();
+        let lines = named.entry(kind.to_owned()).or_default();
+        if lines.len() < MAX_NAMED {
+            lines.push(format!("  {} {} {reason}\n", resource.name, id.0));
+        }
+        Ok(())
+    };
+    let outcome = take_back(&mut file, &selection, &context, *dry_run, leave);
+    file.checkpoint();
+    let mut undone = outcome?;
+    let Undone { deleted, changed, created, .. } = &undone;
+    let has_changed = [deleted, changed, created].iter().any(|counts| !counts.is_empty());
+    undone.run = (has_changed && !dry_run).then_some(run);
+    if options.json {
+        let document = UndoDocument { undone: &undone, left };
+        return print_document(&serde_json::to_string(&document)?);
+    }
+    let lines = describe(&undone, *dry_run) + &named.into_values().flatten().collect::<String>();
+    let end = match undone.run {
+        Some(run) => way_back(&tenant.name, run),
+        None if *dry_run => "nothing was stored".to_owned(),
+        None => "nothing was changed".to_owned(),
+    };
+    print(&(lines + &end))
+}
+
+/// A record that stays as it is.
+#[derive(Serialize)]
+struct LeftRecord {
+    resource: &'static str,
+    id: RecordId,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct UndoDocument<'a> {
+    #[serde(flatten)]
+    undone: &'a Undone,
+    left: Vec<LeftRecord>,
+}
+
+/// Takes the selected changes back in one transaction.
+fn take_back(
+    file: &mut TenantFile,
+    selection: &Selection,
+    context: &ChangeContext,
+    dry_run: bool,
+    leave: &mut Leave<'_>,
+) -> Result<Undone, UndoError> {
+    let transaction = file.begin(None, || print_stderr(WAITING))?;
+    let writing = transaction.writing();
+    let undone = Undo { writing: &writing, selection, context, leave }.run()?;
+    let only_deletes = undone.changed.is_empty() && undone.created.is_empty();
+    if !only_deletes && let Some(shortage) = transaction.find_shortage()? {
+        return Err(UndoError::NoSpace(shortage));
+    }
+    if !dry_run {
+        writing.flush()?;
+        drop(writing);
+        transaction.commit(context.at)?;
+    }
+    Ok(undone)
+}
+
+/// A line for each resource.
+fn describe(Undone { deleted, changed, created, left, .. }: &Undone, dry_run: bool) -> String {
+    let mut text = String::new();
+    for Resource { plural, .. } in ALL {
+        let mut done = Vec::new();
+        let counts = [(deleted, "deleted"), (changed, "changed"), (created, "created again")];
+        for (counts, what) in counts {
+            if let Some(count) = counts.get(*plural) {
+                let would_be = if dry_run && done.is_empty() { "would be " } else { "" };
+                done.push(format!("{} {would_be}{what}", grouped(*count)));
+            }
+        }
+        let mut parts = Vec::new();
+        if !done.is_empty() {
+            parts.push(done.join(", "));
+        }
+        if let Some(count) = left.get(*plural) {
+            parts.push(format!(
+                "{} {}",
+                grouped(*count),
+                if dry_run { "would stay" } else { "left" }
+            ));
+        }
+        if !parts.is_empty() {
+            text += &format!("{plural}: {}\n", parts.join("; "));
+        }
+    }
+    text
+}
+
+fn time(text: &str, bound: Bound) -> Result<String, &'static str> {
+    let before = |span: Span| Clock::system().now().after(-span);
+    let time = parse_timestamp(text, bound).or_else(|| Some(before(duration(text)?)?.to_string()));
+    time.ok_or(
+        "not a date such as 2026-12-31, a timestamp such as 2026-12-31T19:30:00Z, or a time before \
+         now such as 2h",
     )
 }

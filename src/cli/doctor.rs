@@ -199,19 +199,19 @@ fn files_of_databases(data_dir: &Path) -> Vec<PathBuf> {
 /// One check for each database with a problem, and one for all others together.
 fn check_databases(findings: &[Finding]) -> Vec<Check> {
     const ADVICE: &str = "; if it is damaged, keep a copy and restore it from a backup";
-    let is_intact = |finding: &&Finding| finding.problems.is_empty() && !finding.is_orphan;
-    let check = |finding: &Finding| {
-        let (state, message) = if finding.is_orphan {
-            (State::Warning, format!("{ORPHAN}; move it away if no tenant is missing"))
+    let (mut checks, mut intact) = (Vec::new(), 0);
+    for Finding { database, problems, is_orphan, names_cure } in findings {
+        if *is_orphan {
+            let message = format!("{ORPHAN}; move it away if no tenant is missing");
+            checks.push(Check::new(database, State::Warning, message));
+        } else if problems.is_empty() {
+            intact += 1;
         } else {
-            let advice = if finding.names_cure { "" } else { ADVICE };
-            (State::Fault, format!("{}{advice}", finding.problems.join("; ")))
-        };
-        Check::new(&finding.database, state, message)
-    };
-    let mut checks: Vec<Check> =
-        findings.iter().filter(|finding| !is_intact(finding)).map(check).collect();
-    let intact = findings.iter().filter(is_intact).count();
+            let advice = if *names_cure { "" } else { ADVICE };
+            let message = format!("{}{advice}", problems.join("; "));
+            checks.push(Check::new(database, State::Fault, message));
+        }
+    }
     if intact > 0 {
         checks.push(Check::new("databases", State::Ok, format!("{intact} intact")));
     }

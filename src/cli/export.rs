@@ -1,4 +1,5 @@
-//! `export`: writes all records of a resource to standard output or a file.
+//! `export` writes all records of a resource to standard output or a file. `fields` prints what the
+//! columns of a file can be.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Seek as _, Write};
@@ -10,9 +11,10 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
 use rustix::fs::fstat;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::{NamedTempFile, spooled_tempfile_in};
 
+use super::output::print_document;
 use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::files;
 use crate::model::Resource;
@@ -21,10 +23,10 @@ use crate::transfer::{self, Format};
 use crate::words;
 
 /// A longer export waits for its reader in a file without a name in the data directory.
-pub(super) const IN_MEMORY: usize = 16 << 20;
+const IN_MEMORY: usize = 16 << 20;
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ExportArguments {
     /// The tenant's name
     tenant: String,
     /// The records
@@ -38,8 +40,11 @@ pub(super) struct Arguments {
     output: Option<PathBuf>,
 }
 
-pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { tenant, resource, format, output } = arguments;
+pub(super) fn run_export(
+    options: &GlobalOptions,
+    arguments: &ExportArguments,
+) -> anyhow::Result<()> {
+    let ExportArguments { tenant, resource, format, output } = arguments;
     let (registry, tenant) = open_tenant(options, tenant)?;
     let data_dir = registry.data_dir();
     let file = TenantFile::open(data_dir, tenant.id)?;
@@ -141,4 +146,25 @@ fn write_to(
 pub(super) fn format(names: &'static [&str]) -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(names)
         .try_map(|name| Format::from_name(&name).ok_or("there is no such format"))
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FieldsArguments {
+    /// The records
+    #[arg(value_parser = resource())]
+    resource: &'static Resource,
+    /// Print a header for a new CSV file
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+pub(super) fn run_fields(
+    options: &GlobalOptions,
+    arguments: &FieldsArguments,
+) -> anyhow::Result<()> {
+    if arguments.csv {
+        return print_document(&transfer::header(arguments.resource));
+    }
+    let documents = Value::from(transfer::describe(arguments.resource));
+    options.list(&documents, &["name", "type", "required", "limits", "values", "example"])
 }

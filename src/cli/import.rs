@@ -12,9 +12,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::changes::{WAITING, way_back};
 use super::export::format;
 use super::output::{print_document, print_stderr};
-use super::undo::{WAITING, way_back};
 use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::clock::Clock;
 use crate::model::Resource;
@@ -44,7 +44,7 @@ pub(super) struct Arguments {
     map: Option<PathBuf>,
     /// Print a map for this file, to correct; import nothing
     #[arg(long, conflicts_with_all = ["map", "keep_ids", "update_by", "dry_run"])]
-    draft_map: bool,
+    pub(super) draft_map: bool,
     /// Keep the ids of the file; the resource must never have held a record
     #[arg(long, conflicts_with = "update_by")]
     keep_ids: bool,
@@ -124,13 +124,6 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         print_stderr(&way_back(&tenant.name, run));
     }
     Ok(())
-}
-
-impl Arguments {
-    /// Whether the command prints the draft of a map, for which it needs no data directory.
-    pub(super) fn is_draft(&self) -> bool {
-        self.draft_map
-    }
 }
 
 fn draft_map(arguments: &Arguments, format: Format) -> anyhow::Result<()> {
@@ -229,21 +222,27 @@ fn result(import: &Import, tenant: &str, imported: &Imported) -> (Value, String)
         false => ("imported", format!("imported {counted} into {tenant}")),
     };
     let mut document = json!({"done": done, "tenant": tenant, "resource": plural, "rows": rows});
-    if let (Mode::UpdateBy(_), Some(members)) = (import.mode, document.as_object_mut()) {
-        let counts = [("created", created), ("changed", changed), ("unchanged", unchanged)];
-        let words = counts.map(|(name, count)| format!("{} {name}", words::grouped(*count)));
-        text += &format!(": {}", words.join(", "));
-        members.extend(counts.map(|(name, count)| (name.to_owned(), json!(count))));
-        members.insert("fields".to_owned(), json!(fields));
+    if let Mode::UpdateBy(_) = import.mode {
+        for (name, count) in [("created", created), ("changed", changed), ("unchanged", unchanged)]
+        {
+            document[name] = json!(count);
+        }
+        document["fields"] = json!(fields);
+        let [created, changed, unchanged] =
+            [created, changed, unchanged].map(|n| words::grouped(*n));
+        text += &format!(": {created} created, {changed} changed, {unchanged} unchanged");
+    }
+    // Only an update changes records.
+    if *changed > 0 {
         let mut fields: Vec<_> = fields.iter().collect();
         fields.sort_by_key(|(_, count)| Reverse(*count));
-        let fields =
-            fields.iter().map(|(name, count)| format!("{name} {}", words::grouped(**count)));
-        if *changed > 0 {
-            let (records, fields) = (words::count(*changed, "record"), fields.collect::<Vec<_>>());
-            let verb = if *changed == 1 { "changes" } else { "change" };
-            text += &format!("\n{records} {verb}: {}", fields.join(", "));
-        }
+        let fields: Vec<String> = fields
+            .into_iter()
+            .map(|(name, count)| format!("{name} {}", words::grouped(*count)))
+            .collect();
+        let (records, fields) = (words::count(*changed, "record"), fields.join(", "));
+        let verb = if *changed == 1 { "changes" } else { "change" };
+        text += &format!("\n{records} {verb}: {fields}");
     }
     (document, text)
 }

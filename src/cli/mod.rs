@@ -1,4 +1,5 @@
-//! The command line (contract section 10): one file for each command.
+//! The command line (contract section 10): one file for each command, or for commands that belong
+//! together.
 //!
 //! Exit codes: 0 success, 1 failure, 2 wrong usage. The last line on standard error says why.
 
@@ -6,7 +7,6 @@ mod backup;
 mod changes;
 mod doctor;
 mod export;
-mod fields;
 mod health;
 mod help;
 mod import;
@@ -14,7 +14,6 @@ mod key;
 mod output;
 mod serve;
 mod tenant;
-mod undo;
 mod user;
 
 use std::env;
@@ -81,13 +80,13 @@ enum Command {
     /// Import records from a workbook, a CSV or a JSON Lines file, all of them or none
     Import(import::Arguments),
     /// Print the fields of a resource, which are the columns of its files
-    Fields(fields::Arguments),
+    Fields(export::FieldsArguments),
     /// Export all records as CSV, JSON Lines or a workbook
-    Export(export::Arguments),
+    Export(export::ExportArguments),
     /// Print the newest entries of a tenant's change log: what was changed, when and by whom
-    Changes(changes::Arguments),
+    Changes(changes::ChangesArguments),
     /// Take changes of records back: all since a time, those of a key, an import or another undo
-    Undo(undo::Arguments),
+    Undo(changes::UndoArguments),
     /// Copy all tenants, or one, into a new directory in DIR, also while the server runs
     Backup(backup::BackupArguments),
     /// Restore a backup, whole or one tenant
@@ -219,7 +218,7 @@ fn run(arguments: Arguments, is_named: bool) -> anyhow::Result<()> {
     let options = &arguments.options;
     match arguments.command {
         Command::Openapi | Command::Completions(_) | Command::Manual(_) | Command::Fields(_) => {}
-        Command::Import(ref import) if import.is_draft() => {}
+        Command::Import(ref import) if import.draft_map => {}
         Command::Serve(_) | Command::Health(_) => user::become_owner(options, is_named, true)?,
         _ => user::become_owner(options, is_named, false)?,
     }
@@ -228,10 +227,10 @@ fn run(arguments: Arguments, is_named: bool) -> anyhow::Result<()> {
         Command::Tenant(command) => tenant::run(options, command),
         Command::Key(command) => key::run(options, command),
         Command::Import(arguments) => import::run(options, &arguments),
-        Command::Fields(arguments) => fields::run(options, &arguments),
-        Command::Export(arguments) => export::run(options, &arguments),
-        Command::Changes(arguments) => changes::run(options, &arguments),
-        Command::Undo(arguments) => undo::run(options, &arguments),
+        Command::Fields(arguments) => export::run_fields(options, &arguments),
+        Command::Export(arguments) => export::run_export(options, &arguments),
+        Command::Changes(arguments) => changes::run_changes(options, &arguments),
+        Command::Undo(arguments) => changes::run_undo(options, &arguments),
         Command::Backup(arguments) => backup::run_backup(options, &arguments),
         Command::Restore(arguments) => backup::run_restore(options, &arguments),
         Command::Check => doctor::run_check(options),

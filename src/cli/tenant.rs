@@ -10,8 +10,8 @@ use clap::{ArgAction, Subcommand};
 use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 
+use super::changes::WAITING;
 use super::output::print_stderr;
-use super::undo::WAITING;
 use super::{GlobalOptions, UsageError, open_tenant, tenant_name};
 use crate::clock::{Clock, Moment};
 use crate::model::validation::is_date;

@@ -80,26 +80,21 @@ impl<'a> Columns<'a> {
     /// The column with this heading. Case, spaces and hyphens do not matter.
     pub(super) fn find(&self, heading: &str) -> Column {
         let heading = heading.trim();
-        let mapped = self.map.columns.get(heading).cloned();
-        let name = mapped.or_else(|| {
-            let name = heading.to_lowercase().replace([' ', '-'], "_");
-            let is_known = self.is_known(&name) || name_in(&name).is_some();
-            is_known.then_some(name)
-        });
-        let name = name.or_else(|| self.map.ignores_others.then(String::new));
-        self.column(heading, name)
+        let name = heading.to_lowercase().replace([' ', '-'], "_");
+        let is_known = self.is_known(&name) || name_in(&name).is_some();
+        self.column(heading, is_known.then_some(name))
     }
 
     /// The member of a line in JSON Lines. Its name is exact.
     pub(super) fn find_member(&self, member: &str) -> Column {
-        let mapped = self.map.columns.get(member).cloned();
         let is_known = member == CUSTOM.name || self.is_known(member);
-        let name = mapped.or_else(|| is_known.then(|| member.to_owned()));
-        let name = name.or_else(|| self.map.ignores_others.then(String::new));
-        self.column(member, name)
+        self.column(member, is_known.then(|| member.to_owned()))
     }
 
-    fn column(&self, heading: &str, name: Option<String>) -> Column {
+    /// The column with this heading. If the map does not name another one, it is `known`.
+    fn column(&self, heading: &str, known: Option<String>) -> Column {
+        let name = self.map.columns.get(heading).cloned().or(known);
+        let name = name.or_else(|| self.map.ignores_others.then(String::new));
         let (mut kind, mut cents) = (None, None);
         for field in [&ID].into_iter().chain(self.resource.fields) {
             if name.as_deref() == Some(field.name) {
@@ -167,34 +162,30 @@ impl<'a> Columns<'a> {
 
     /// Converts the cells of a row to an object as in JSON Lines. A row that ends early has empty
     /// cells to its end.
-    pub(super) fn convert_cells(&self, columns: &[Column], cells: Vec<Cell>) -> Converted {
+    pub(super) fn convert_cells(&self, columns: &[Column], mut cells: Vec<Cell>) -> Converted {
         let mut row = Converted::default();
-        for index in columns.len()..cells.len() {
-            row.faults.extend(cells.get(index).and_then(|cell| stray_fault(index, cell)));
-        }
-        let mut cells = cells.into_iter();
-        for (index, column) in columns.iter().enumerate() {
-            let cell = cells.next().unwrap_or_else(|| Cell::Text(String::new()));
-            if column.heading.is_empty() {
+        cells.resize(cells.len().max(columns.len()), Cell::default());
+        for (index, cell) in cells.into_iter().enumerate() {
+            let column = columns.get(index).filter(|column| !column.heading.is_empty());
+            let Some(column) = column else {
                 row.faults.extend(stray_fault(index, &cell));
-            }
+                continue;
+            };
             let Some(name) = column.used_name() else { continue };
             match cell {
-                Cell::Text(text) => {
-                    let text = self.map.translate(name, text);
-                    match column.kind {
-                        _ if column.cents.is_some() => {
-                            row.insert(column, text.into(), self.map.decimal)
-                        }
-                        Some(Kind::Date) => row.insert(column, self.map.date(text).into(), None),
-                        kind => row.insert(column, parse_cell(kind, text), None),
-                    }
-                }
+                Cell::Fault(code, message) => row.faults.push((name.to_owned(), code, message)),
                 Cell::Number(text) => {
                     let text = self.map.translate(name, text);
                     row.insert(column, parse_cell(column.kind, text), None);
                 }
-                Cell::Fault(code, message) => row.faults.push((name.to_owned(), code, message)),
+                Cell::Text(text) => {
+                    let text = self.map.translate(name, text);
+                    let value = match column.kind {
+                        Some(Kind::Date) => self.map.date(text).into(),
+                        kind => parse_cell(kind, text),
+                    };
+                    row.insert(column, value, self.map.decimal);
+                }
             }
         }
         row
@@ -306,33 +297,38 @@ pub fn describe(resource: &'static Resource) -> Vec<Json> {
     let mut documents = Vec::new();
     for field in resource.fields {
         let (kind, limits, values) = match field.kind {
-            Kind::Text { min, max } => ("text", format!("{min} to {max} characters"), Vec::new()),
-            Kind::Email => ("email", format!("at most {MAX_EMAIL} characters"), Vec::new()),
-            Kind::Integer => ("integer", String::new(), Vec::new()),
-            Kind::Boolean => ("boolean", String::new(), vec!["true", "false"]),
-            Kind::Date => ("date", "YYYY-MM-DD".to_owned(), Vec::new()),
-            Kind::Choice(values) => ("choice", String::new(), values.to_vec()),
-            Kind::Custom => ("text", format!("at most {MAX_LENGTH} characters"), Vec::new()),
-            Kind::Timestamp => ("timestamp", String::new(), Vec::new()),
+            Kind::Text { min, max } => ("text", format!("{min} to {max} characters"), &[][..]),
+            Kind::Email => ("email", format!("at most {MAX_EMAIL} characters"), &[][..]),
+            Kind::Integer => ("integer", String::new(), &[][..]),
+            Kind::Boolean => ("boolean", String::new(), &["true", "false"][..]),
+            Kind::Date => ("date", "YYYY-MM-DD".to_owned(), &[][..]),
+            Kind::Choice(values) => ("choice", String::new(), values),
+            Kind::Custom => ("text", format!("at most {MAX_LENGTH} characters"), &[][..]),
+            Kind::Timestamp => ("timestamp", String::new(), &[][..]),
         };
-        let name = if *field == CUSTOM { "custom.NAME" } else { field.name };
-        let example: Json = serde_json::from_str(field.example).unwrap_or_default();
-        let example = if *field == CUSTOM { "2.14".into() } else { example };
+        let (name, example) = match field.kind {
+            Kind::Custom => ("custom.NAME", "2.14".into()),
+            _ => (field.name, example_of(field)),
+        };
         documents.push(json!({"name": name, "type": kind, "required": field.required,
             "limits": limits, "values": values, "example": example}));
-        if let Some(amount) = amount_name(field) {
-            documents.push(json!({"name": amount, "type": "amount", "required": false,
-                "limits": format!("stands for {name}"), "values": [], "example": "1299.00"}));
-        }
-        for NaturalKey { name, key, .. } in
-            columns.natural_keys.iter().filter(|key| key.field == field)
-        {
-            let example: Json = serde_json::from_str(key.example).unwrap_or_default();
-            documents.push(json!({"name": name, "type": "text", "required": false,
+        let mut stands_for = |name: &str, kind, example| {
+            documents.push(json!({"name": name, "type": kind, "required": false,
                 "limits": format!("stands for {}", field.name), "values": [], "example": example}));
+        };
+        if let Some(amount) = amount_name(field) {
+            stands_for(amount, "amount", "1299.00".into());
+        }
+        for column in columns.natural_keys.iter().filter(|column| column.field == field) {
+            stands_for(&column.name, "text", example_of(column.key));
         }
     }
     documents
+}
+
+/// The example of a field, as JSON.
+fn example_of(field: &Field) -> Json {
+    serde_json::from_str(field.example).unwrap_or_default()
 }
 
 /// The header of a file that a person can fill in. It has a number in place of an id, and an amount

@@ -1,7 +1,8 @@
 //! The draft of a map (contract section 10, `--draft-map`), made from the headings and the words of
 //! a file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::io::{self, BufRead};
 
 use encoding_rs::{Encoding, UTF_16BE, UTF_16LE, WINDOWS_1252};
@@ -22,9 +23,10 @@ pub fn draft(
     resource: &'static Resource,
 ) -> Result<String, ImportError> {
     let columns = Columns::of(resource, map);
-    let mut reader = DraftReader { columns: &columns, headings: Vec::new(), doubt: None };
+    let (headings, formats) = (Vec::new(), Formats::default());
+    let mut reader = DraftReader { columns: &columns, headings, doubt: None, formats };
     source.read(&mut |place, row| reader.take_row(place, row))?;
-    let headings = reader.headings;
+    let DraftReader { headings, formats, .. } = reader;
     if headings.is_empty() {
         return Err(unsuitable("the file is empty"));
     }
@@ -44,7 +46,7 @@ pub fn draft(
     for heading in &headings {
         text += &heading.section();
     }
-    let formats = formats(&headings, map);
+    let formats = formats.lines(map.encoding);
     if !formats.is_empty() {
         text += &format!("\n[formats]\n{formats}");
     }
@@ -92,17 +94,13 @@ struct Heading {
     /// The first value.
     example: String,
     words: BTreeSet<String>,
-    /// How many dates can be read by the same forms of [`DATE_FORMS`].
-    dates: BTreeMap<Vec<usize>, u64>,
-    /// How many amounts need a decimal comma, and how many exclude it.
-    commas: u64,
-    points: u64,
 }
 
 struct DraftReader<'a> {
     columns: &'a Columns<'a>,
     headings: Vec<Heading>,
     doubt: Option<TitleDoubt>,
+    formats: Formats,
 }
 
 impl DraftReader<'_> {
@@ -129,7 +127,7 @@ impl DraftReader<'_> {
             }
         }
         for (heading, cell) in self.headings.iter_mut().zip(&cells) {
-            heading.add(cell);
+            heading.add(cell, &mut self.formats);
         }
         Ok(true)
     }
@@ -238,7 +236,7 @@ impl Heading {
         }
     }
 
-    fn add(&mut self, cell: &Cell) {
+    fn add(&mut self, cell: &Cell, formats: &mut Formats) {
         let text = cell.text();
         if text.is_empty() {
             return;
@@ -247,18 +245,8 @@ impl Heading {
             text.clone_into(&mut self.example);
         }
         match self.field.map(|field| field.kind) {
-            Some(Kind::Date) if !is_date(text) => {
-                let fits = |form: &usize| {
-                    DATE_FORMS.get(*form).is_some_and(|form| parse_date(text, form).is_some())
-                };
-                let forms = (0..DATE_FORMS.len()).filter(fits).collect();
-                *self.dates.entry(forms).or_default() += 1;
-            }
-            Some(Kind::Integer) if matches!(cell, Cell::Text(_)) => {
-                let (comma, plain) = (cents_of(text, Some(',')), cents_of(text, None));
-                self.commas += u64::from(comma.is_some() && plain.is_none());
-                self.points += u64::from(comma.is_none() && plain.is_some());
-            }
+            Some(Kind::Date) if !is_date(text) => formats.add_date(text),
+            Some(Kind::Integer) if matches!(cell, Cell::Text(_)) => formats.add_amount(text),
             _ if !self.values().is_empty() && self.words.len() < MAX_WORDS => {
                 self.words.insert(text.to_owned());
             }
@@ -310,43 +298,61 @@ impl Heading {
     }
 }
 
-/// The formats of dates, amounts and the file.
-fn formats(headings: &[Heading], map: &Map) -> String {
-    let mut dates: BTreeMap<&Vec<usize>, u64> = BTreeMap::new();
-    for (forms, count) in headings.iter().flat_map(|heading| &heading.dates) {
-        *dates.entry(forms).or_default() += count;
-    }
-    // Every date with slashes can be read in both orders.
-    let is_ambiguous = readable(&dates, 1) > 0
-        && dates.keys().all(|forms| forms.contains(&1) == forms.contains(&2));
-    let mut chosen = Vec::new();
-    // Each time, the form that reads most of the dates that no earlier form reads.
-    while let Some(form) = (0..DATE_FORMS.len()).rev().max_by_key(|form| readable(&dates, *form))
-        && readable(&dates, form) > 0
-    {
-        dates.retain(|forms, _| !forms.contains(&form));
-        chosen.extend(DATE_FORMS.get(form).map(|form| quoted(form)));
-    }
-    let mut lines = String::new();
-    let advice = if is_ambiguous { "  # or months before days: \"MM/DD/YYYY\"" } else { "" };
-    match chosen.as_slice() {
-        [] => {}
-        [form] => lines += &format!("date = {form}{advice}\n"),
-        forms => lines += &format!("date = [{}]{advice}\n", forms.join(", ")),
-    }
-    let commas: u64 = headings.iter().map(|heading| heading.commas).sum();
-    if commas > headings.iter().map(|heading| heading.points).sum() {
-        lines += "decimal = \",\"\n";
-    }
-    if let Some(encoding) = map.encoding {
-        lines += &format!("encoding = \"{}\"\n", encoding.name().to_ascii_lowercase());
-    }
-    lines
+/// What the cells tell about the formats of the file.
+#[derive(Default)]
+struct Formats {
+    /// How many dates can be read by each of [`DATE_FORMS`].
+    dates: [u64; DATE_FORMS.len()],
+    /// How many amounts need a decimal comma, and how many exclude it.
+    commas: u64,
+    points: u64,
 }
 
-/// How many of the dates can be read by the form.
-fn readable(dates: &BTreeMap<&Vec<usize>, u64>, form: usize) -> u64 {
-    dates.iter().filter(|(forms, _)| forms.contains(&form)).map(|(_, count)| count).sum()
+impl Formats {
+    fn add_date(&mut self, text: &str) {
+        for (count, form) in self.dates.iter_mut().zip(DATE_FORMS) {
+            *count += u64::from(parse_date(text, form).is_some());
+        }
+    }
+
+    fn add_amount(&mut self, text: &str) {
+        let (comma, plain) = (cents_of(text, Some(',')), cents_of(text, None));
+        self.commas += u64::from(comma.is_some() && plain.is_none());
+        self.points += u64::from(comma.is_none() && plain.is_some());
+    }
+
+    /// The lines in the section of formats.
+    fn lines(&self, encoding: Option<&'static Encoding>) -> String {
+        let mut forms: Vec<(u64, &str)> = self.dates.into_iter().zip(DATE_FORMS).collect();
+        forms.retain(|(count, _)| *count > 0);
+        // A stable sort: of equal counts, the earlier form wins.
+        forms.sort_by_key(|(count, _)| Reverse(*count));
+        // Of the forms with the same separator, the one that reads most of the dates. The others can
+        // read the same texts as other dates.
+        let separator = |form: &str| form.chars().find(|letter| !letter.is_alphabetic());
+        let mut chosen: Vec<&str> = Vec::new();
+        for (_, form) in forms {
+            if chosen.iter().all(|earlier| separator(earlier) != separator(form)) {
+                chosen.push(form);
+            }
+        }
+        let chosen: Vec<String> = chosen.into_iter().map(quoted).collect();
+        let [_, day_first, month_first, ..] = self.dates;
+        let is_ambiguous = day_first > 0 && day_first == month_first;
+        let advice = if is_ambiguous { "  # or months before days: \"MM/DD/YYYY\"" } else { "" };
+        let mut lines = match chosen.as_slice() {
+            [] => String::new(),
+            [form] => format!("date = {form}{advice}\n"),
+            forms => format!("date = [{}]{advice}\n", forms.join(", ")),
+        };
+        if self.commas > self.points {
+            lines += "decimal = \",\"\n";
+        }
+        if let Some(encoding) = encoding {
+            lines += &format!("encoding = \"{}\"\n", encoding.name().to_ascii_lowercase());
+        }
+        lines
+    }
 }
 
 /// A text as TOML has it.

@@ -9,8 +9,7 @@
 //! validated, and the operator sees both errors in one run. If the transaction stayed open until
 //! row 100,000, other writers would get 503 after 5 seconds, for an import that fails anyway.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::columns::{Column, Columns, Converted, TitleDoubt, column_letters};
@@ -50,7 +49,19 @@ pub struct Imported {
     pub repeated_keys: Counts,
 }
 
-type Counts = BTreeMap<Cow<'static, str>, u64>;
+type Counts = BTreeMap<String, u64>;
+
+impl Imported {
+    /// Counts a text that may have changed.
+    fn count_text(&mut self, name: &str, old: &str, new: &str) {
+        if old != new {
+            count(&mut self.fields, name);
+            if is_number_now(old, new) {
+                count(&mut self.numbers, name);
+            }
+        }
+    }
+}
 
 pub trait ImportObserver {
     /// Called for each error in a row when it is found. The number of errors is not limited.
@@ -312,19 +323,15 @@ impl RowImporter<'_> {
         imported.changed += 1;
         for (field, (old, new)) in fields.iter().zip(record.values.iter().zip(&draft.values)) {
             match (old, new) {
-                (old, new) if old == new => {}
                 (Value::Custom(old), Value::Custom(new)) => {
-                    for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)))
-                    {
+                    for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
                         let text = |custom: &Custom| custom.get(name).cloned().unwrap_or_default();
-                        let name = format!("{PREFIX}{name}").into();
-                        count_change(imported, name, &text(old), &text(new));
+                        imported.count_text(&format!("{PREFIX}{name}"), &text(old), &text(new));
                     }
                 }
-                (Value::Text(old), Value::Text(new)) => {
-                    count_change(imported, field.name.into(), old, new);
-                }
-                _ => count(&mut imported.fields, field.name.into()),
+                (Value::Text(old), Value::Text(new)) => imported.count_text(field.name, old, new),
+                (old, new) if old != new => count(&mut imported.fields, field.name),
+                _ => {}
             }
         }
         Ok(())
@@ -337,7 +344,7 @@ impl RowImporter<'_> {
             if draft.resource.natural_keys.contains(&field.name) && *value != Value::Null {
                 let found = self.validator.reading.find_by(draft.resource, field, value)?;
                 if found.first().is_some_and(|id| *id < first_new) {
-                    count(&mut self.imported.repeated_keys, field.name.into());
+                    count(&mut self.imported.repeated_keys, field.name);
                 }
                 break;
             }
@@ -360,18 +367,8 @@ impl RowImporter<'_> {
     }
 }
 
-fn count(counts: &mut Counts, name: Cow<'static, str>) {
-    *counts.entry(name).or_default() += 1;
-}
-
-/// Counts a text that may have changed.
-fn count_change(imported: &mut Imported, name: Cow<'static, str>, old: &str, new: &str) {
-    if old != new {
-        if is_number_now(old, new) {
-            count(&mut imported.numbers, name.clone());
-        }
-        count(&mut imported.fields, name);
-    }
+fn count(counts: &mut Counts, name: &str) {
+    *counts.entry(name.to_owned()).or_default() += 1;
 }
 
 /// Whether a spreadsheet may have turned a text into a number. It turns `007` into `7`, `+49` into
