@@ -19,9 +19,7 @@ use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::clock::Clock;
 use crate::model::Resource;
 use crate::store::{Actor, ChangeContext, TenantFile};
-use crate::transfer::{
-    self, Format, Import, ImportObserver, Imported, Map, Mode, RowError, Source,
-};
+use crate::transfer::{self, Format, Import, Imported, Map, Mode, RowError, Source};
 use crate::words;
 
 #[derive(Debug, Args)]
@@ -96,7 +94,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
     let context = ChangeContext { at, actor: Actor::Command { name: "import", run } };
-    let outcome = import.run(source, &mut file, context, &mut report);
+    let wait = || print_stderr(WAITING);
+    let outcome = import.run(source, &mut file, context, wait, &mut |error| report.add(error));
     if !dry_run {
         file.checkpoint();
     }
@@ -273,6 +272,13 @@ impl ErrorReport {
         self.kinds.iter().any(|(error, _)| error.code == "unknown_column")
     }
 
+    fn add(&mut self, error: &RowError) {
+        self.faults.iter_mut().for_each(|faults| faults.push(error.clone()));
+        if self.count(error) {
+            self.bar.suspend(|| print_stderr(&error.to_string()));
+        }
+    }
+
     /// Counts an error, and returns whether standard error shows it.
     fn count(&mut self, error: &RowError) -> bool {
         let is_same = |first: &RowError| (&first.field, first.code) == (&error.field, error.code);
@@ -283,18 +289,5 @@ impl ErrorReport {
         let is_counted = self.kinds.len() < MAX_KINDS;
         self.kinds.extend(is_counted.then(|| (error.clone(), 1)));
         is_counted
-    }
-}
-
-impl ImportObserver for ErrorReport {
-    fn row_error(&mut self, error: &RowError) {
-        self.faults.iter_mut().for_each(|faults| faults.push(error.clone()));
-        if self.count(error) {
-            self.bar.suspend(|| print_stderr(&error.to_string()));
-        }
-    }
-
-    fn waiting(&mut self) {
-        print_stderr(WAITING);
     }
 }

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::form::{Form, key_end, overlap, parse_limit, shown};
-use super::page::{Content, FORM_TOKEN, KeyList, NO_NOTICE, Notice, Page};
+use super::page::{Content, FORM_TOKEN, KeyList, NO_NOTICE, Notice, Page, inactivity};
 use super::session::{SESSION, Session};
 use super::{Panel, log_event, redirect};
 use crate::http::{Method, Request, Response};
 use crate::model::{KeyId, Scopes};
 use crate::password;
 use crate::store::registry::{
-    Admin, Administration, EventKind, Inactive, KeyRow, KeyState, NewKey, RegistryError,
-    Replacement, check_key_name,
+    Admin, Administration, EventKind, KeyRow, KeyState, NewKey, RegistryError, Replacement,
+    check_key_name,
 };
 use crate::words::{capitalize, printable};
 
@@ -336,26 +336,20 @@ impl AdminRequest<'_> {
         }
     }
 
-    /// An inactive tenant gets no new key, and its keys are not changed.
+    /// An inactive tenant gets no new key, and its keys are not changed. The registry checks a
+    /// suspension once more, because it may have begun since the session was read.
     fn check_active(&self) -> Result<(), Notice> {
-        let Some(reason) = self.inactive() else { return Ok(()) };
-        let text = format!("{reason} Nothing was changed.");
-        Err(Notice { status: 403, ..Notice::invalid(text) })
+        match self.inactive() {
+            Some(reason) => Err(Notice::inactive(&reason)),
+            None => Ok(()),
+        }
     }
 
-    /// Why the tenant is inactive, for its admin.
+    /// Why the tenant is inactive.
     fn inactive(&self) -> Option<String> {
         let tenant = &self.session.tenant;
         let reason = tenant.inactive(self.request.received_at)?;
-        Some(match (reason, &tenant.trial_until) {
-            (Inactive::TrialOver, Some(last_day)) => {
-                format!("The trial of this tenant ended on {last_day} (UTC).")
-            }
-            (Inactive::Moving, _) => {
-                "This tenant is on its way to another machine. Try again in a minute.".to_owned()
-            }
-            _ => "The operator has suspended this tenant.".to_owned(),
-        })
+        Some(inactivity(reason, tenant.trial_until.as_deref()))
     }
 
     fn administer(&self) -> Administration<'_> {

@@ -14,7 +14,7 @@ use crate::clock::{Moment, Timestamp};
 use crate::http::Response;
 use crate::http::response::HTML;
 use crate::model::{Access, Scope, Scopes};
-use crate::store::registry::{Event, KeyRow, KeyState, MAX_KEYS, RegistryError};
+use crate::store::registry::{Event, Inactive, KeyRow, KeyState, MAX_KEYS, RegistryError};
 use crate::words;
 
 pub(super) const STYLE: &str = include_str!("style.css");
@@ -79,6 +79,11 @@ impl Notice {
         Notice { text: text.into(), ..Notice::new(422, "") }
     }
 
+    /// The error of a change that only an active tenant may make.
+    pub(super) fn inactive(reason: &str) -> Notice {
+        Notice { status: 403, ..Notice::invalid(format!("{reason} Nothing was changed.")) }
+    }
+
     /// An internal error. The log has the cause.
     pub(super) fn internal(error: &dyn Error) -> Notice {
         tracing::error!(%error, "a request to the panel failed");
@@ -111,19 +116,26 @@ impl From<RegistryError> for Notice {
             RegistryError::KeyEnded { state, .. } => Notice::invalid(format!(
                 "This key is {state} and cannot be changed or replaced. Nothing was changed."
             )),
-            RegistryError::Inactive(_) => Notice {
-                status: 403,
-                ..Notice::invalid(
-                    "The operator has suspended this tenant, or moves it to another machine. \
-                     Nothing was changed. Try again in a minute.",
-                )
-            },
+            RegistryError::Inactive(reason) => Notice::inactive(&inactivity(reason, None)),
             RegistryError::TooManyKeys => Notice::invalid(format!(
                 "This tenant has {MAX_KEYS} keys, the most it can have, revoked and expired ones \
                  included. No key was created. Delete one first."
             )),
             error => Notice::internal(&error),
         }
+    }
+}
+
+/// Why a tenant is inactive, for its admin.
+pub(super) fn inactivity(reason: Inactive, trial_until: Option<&str>) -> String {
+    match (reason, trial_until) {
+        (Inactive::TrialOver, Some(last_day)) => {
+            format!("The trial of this tenant ended on {last_day} (UTC).")
+        }
+        (Inactive::Moving, _) => {
+            "This tenant is on its way to another machine. Try again in a minute.".to_owned()
+        }
+        _ => "The operator has suspended this tenant.".to_owned(),
     }
 }
 
@@ -234,16 +246,14 @@ impl<'a> KeyList<'a> {
         let filter = query.get("q").trim();
         let shows_ended = query.get("list") == "ended";
         let order = if query.get("sort").is_empty() { "-created" } else { query.get("sort") };
-        let (total, part) = (keys.len(), filter.to_lowercase());
-        let (mut active, mut ended) = (Vec::new(), Vec::new());
-        for key in keys {
-            if key.name.to_lowercase().contains(&part) || key.prefix.starts_with(filter) {
-                let is_active = key.state(now) == KeyState::Active;
-                if is_active { active.push(key) } else { ended.push(key) }
-            }
-        }
-        let (active_count, ended_count) = (active.len(), ended.len());
-        let mut rows = if shows_ended { ended } else { active };
+        let (total, part, mut rows) = (keys.len(), filter.to_lowercase(), keys);
+        rows.retain(|key| {
+            key.name.to_lowercase().contains(&part) || key.prefix.starts_with(filter)
+        });
+        let is_active = |key: &KeyRow| key.state(now) == KeyState::Active;
+        let matching = rows.len();
+        let active = rows.iter().filter(|key| is_active(key)).count();
+        rows.retain(|key| is_active(key) != shows_ended);
         match order.trim_start_matches('-') {
             "name" => rows.sort_by_key(|key| key.name.to_lowercase()),
             "used" => rows.sort_by_key(|key| key.last_used_at),
@@ -270,8 +280,8 @@ impl<'a> KeyList<'a> {
             shows_ended,
             page,
             pages,
-            active: active_count,
-            ended: ended_count,
+            active,
+            ended: matching - active,
             total,
         }
     }

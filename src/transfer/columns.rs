@@ -296,15 +296,15 @@ pub fn describe(resource: &'static Resource) -> Vec<Json> {
     let columns = Columns::of(resource, &map);
     let mut documents = Vec::new();
     for field in resource.fields {
-        let (kind, limits, values) = match field.kind {
-            Kind::Text { min, max } => ("text", format!("{min} to {max} characters"), &[][..]),
-            Kind::Email => ("email", format!("at most {MAX_EMAIL} characters"), &[][..]),
-            Kind::Integer => ("integer", String::new(), &[][..]),
-            Kind::Boolean => ("boolean", String::new(), &["true", "false"][..]),
-            Kind::Date => ("date", "YYYY-MM-DD".to_owned(), &[][..]),
+        let (kind, limits, values): (&str, String, &[&str]) = match field.kind {
+            Kind::Text { min, max } => ("text", format!("{min} to {max} characters"), &[]),
+            Kind::Email => ("email", format!("at most {MAX_EMAIL} characters"), &[]),
+            Kind::Integer => ("integer", String::new(), &[]),
+            Kind::Boolean => ("boolean", String::new(), &["true", "false"]),
+            Kind::Date => ("date", "YYYY-MM-DD".to_owned(), &[]),
             Kind::Choice(values) => ("choice", String::new(), values),
-            Kind::Custom => ("text", format!("at most {MAX_LENGTH} characters"), &[][..]),
-            Kind::Timestamp => ("timestamp", String::new(), &[][..]),
+            Kind::Custom => ("text", format!("at most {MAX_LENGTH} characters"), &[]),
+            Kind::Timestamp => ("timestamp", String::new(), &[]),
         };
         let (name, example) = match field.kind {
             Kind::Custom => ("custom.NAME", "2.14".into()),

@@ -63,19 +63,15 @@ impl Imported {
     }
 }
 
-pub trait ImportObserver {
-    /// Called for each error in a row when it is found. The number of errors is not limited.
-    fn row_error(&mut self, error: &RowError);
-    /// Called before the import waits for another import into the tenant.
-    fn waiting(&mut self);
-}
+/// Takes each error in a row when it is found. The number of errors is not limited.
+type Report<'a> = dyn FnMut(&RowError) + 'a;
 
 /// Why an import failed. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     #[error("the file cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    /// The observer has received each error.
+    /// Each error is reported already.
     #[error(
         "{} in {}; nothing was imported",
         words::count(*.errors, "fault"),
@@ -113,24 +109,25 @@ pub(super) fn unsuitable(message: impl Into<String>) -> ImportError {
 pub(super) const MAX_COLUMNS: usize = 1_000;
 
 impl Import<'_> {
-    /// Imports all rows of `source`.
+    /// Imports all rows of `source`. Calls `wait` before it waits for another import into the tenant.
     pub fn run(
         &self,
         source: Source<'_>,
         file: &mut TenantFile,
         context: ChangeContext,
-        observer: &mut dyn ImportObserver,
+        wait: impl FnOnce(),
+        report: &mut Report<'_>,
     ) -> Result<Imported, ImportError> {
         if self.dry_run {
-            return file.read(|reading| self.import_rows(source, reading, None, observer));
+            return file.read(|reading| self.import_rows(source, reading, None, report));
         }
         // An update finds its records along the indexes.
         let filled = if self.mode.key().is_some() { None } else { Some(self.resource) };
-        let transaction = file.begin(filled, || observer.waiting())?;
+        let transaction = file.begin(filled, wait)?;
         let writing = transaction.writing();
         let now = context.at;
         let writer = RowWriter { transaction: &transaction, writing: &writing, context };
-        let imported = self.import_rows(source, &writing, Some(writer), observer)?;
+        let imported = self.import_rows(source, &writing, Some(writer), report)?;
         // Before the commit, because the search tables belong to the same transaction.
         writing.flush()?;
         drop(writing);
@@ -144,7 +141,7 @@ impl Import<'_> {
         source: Source<'_>,
         reading: &Reading<'_>,
         writer: Option<RowWriter<'_>>,
-        observer: &mut dyn ImportObserver,
+        report: &mut Report<'_>,
     ) -> Result<Imported, ImportError> {
         if matches!(self.mode, Mode::KeepIds) && reading.has_ever_held(self.resource)? {
             return Err(ImportError::HasHeldRecords(self.resource.plural));
@@ -159,7 +156,7 @@ impl Import<'_> {
         let mut rows = RowImporter {
             validator,
             writer,
-            observer,
+            report,
             header: None,
             is_table,
             first_new,
@@ -203,7 +200,7 @@ struct RowImporter<'a> {
     validator: RowValidator<'a>,
     /// `None` in a dry run, and from the first error on.
     writer: Option<RowWriter<'a>>,
-    observer: &'a mut dyn ImportObserver,
+    report: &'a mut Report<'a>,
     /// The header of a table, once it is read.
     header: Option<Header>,
     is_table: bool,
@@ -361,7 +358,7 @@ impl RowImporter<'_> {
         self.invalid_rows += 1;
         for error in errors {
             self.errors += 1;
-            self.observer.row_error(&error);
+            (self.report)(&error);
         }
         Ok(())
     }

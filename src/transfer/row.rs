@@ -193,33 +193,27 @@ impl<'a> RowValidator<'a> {
     /// A new record with this key, unless a stored record has nearly the same key: a spreadsheet
     /// removes zeros, and the row would make a double of that record.
     fn guard(&mut self, key: &Field, text: &str) -> Result<Option<Target>, DatabaseError> {
-        let stored = match self.stored_keys.take() {
-            Some(stored) => stored,
-            None => self.read_keys(key)?,
-        };
-        if let Some(similar) = stored.get(&essence(text)) {
-            let name = key.name;
-            let cause = match similar.trim_start_matches('0') == text.trim_start_matches('0') {
-                true => "the spreadsheet may have removed zeros",
-                false => "write it in the same way",
-            };
-            let message =
-                format!("{name} {text:?} matches no record, but {similar:?} exists; {cause}");
-            self.add_error(name, "similar_record", message);
+        if self.stored_keys.is_none() {
+            self.stored_keys = Some(self.read_keys(key)?);
         }
-        let is_similar = stored.contains_key(&essence(text));
-        self.stored_keys = Some(stored);
-        Ok((!is_similar).then_some(Target::New(None)))
+        let stored = self.stored_keys.as_ref().and_then(|stored| stored.get(&essence(text)));
+        let Some(similar) = stored else { return Ok(Some(Target::New(None))) };
+        let cause = match similar.trim_start_matches('0') == text.trim_start_matches('0') {
+            true => "the spreadsheet may have removed zeros",
+            false => "write it in the same way",
+        };
+        let name = key.name;
+        let message = format!("{name} {text:?} matches no record, but {similar:?} exists; {cause}");
+        self.add_error(name, "similar_record", message);
+        Ok(None)
     }
 
     fn read_keys(&self, key: &Field) -> Result<HashMap<String, String>, DatabaseError> {
         let mut keys = HashMap::new();
         let resource = self.columns.resource;
         self.reading.each(resource, |record| {
-            for (field, value) in resource.fields.iter().zip(&record.values) {
-                if let (true, Value::Text(text)) = (field == key, value) {
-                    keys.insert(essence(text), text.clone());
-                }
+            if let Some(Value::Text(text)) = resource.value(&record.values, key.name) {
+                keys.insert(essence(text), text.clone());
             }
             Ok::<(), DatabaseError>(())
         })?;
@@ -234,9 +228,8 @@ impl<'a> RowValidator<'a> {
             return None;
         };
         if *field == ID {
-            match input.as_number().and_then(serde_json::Number::as_i64) {
-                Some(id) if (1..=MAX_ID).contains(&id) => return Some(Value::Integer(id)),
-                _ => {}
+            if let Some(id) = input.as_i64().filter(|id| (1..=MAX_ID).contains(id)) {
+                return Some(Value::Integer(id));
             }
             let message = format!("\"{name}\" must be an integer from 1 to {MAX_ID}.");
             self.add_error(name, "invalid_int", message);

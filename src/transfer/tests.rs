@@ -25,17 +25,6 @@ struct Job {
     dry_run: bool,
 }
 
-#[derive(Default)]
-struct Errors(Vec<String>);
-
-impl ImportObserver for Errors {
-    fn row_error(&mut self, error: &RowError) {
-        self.0.push(error.to_string());
-    }
-
-    fn waiting(&mut self) {}
-}
-
 impl Fixture {
     /// A data directory with the tenants 1 and 2.
     fn new() -> Fixture {
@@ -70,11 +59,12 @@ impl Fixture {
         let import = Import { resource, map: &map, mode, dry_run };
         let text = std::io::Cursor::new(text.to_vec());
         let source = Source::open(format, text, &map, None).unwrap();
-        let mut errors = Errors::default();
+        let mut errors = Vec::new();
+        let mut report = |error: &RowError| errors.push(error.to_string());
         let actor = Actor::Command { name: "import", run: Uuid::nil() };
         let context = ChangeContext { at: NOW.parse().unwrap(), actor };
-        let outcome = import.run(source, &mut self.file(1), context, &mut errors);
-        (outcome, errors.0)
+        let outcome = import.run(source, &mut self.file(1), context, || (), &mut report);
+        (outcome, errors)
     }
 
     fn accepts(&self, resource: &'static Resource, format: Format, text: &str) {
