@@ -221,12 +221,12 @@ fn result(import: &Import, tenant: &str, imported: &Imported) -> (Value, String)
         false => ("imported", format!("imported {counted} into {tenant}")),
     };
     let mut document = json!({"done": done, "tenant": tenant, "resource": plural, "rows": rows});
-    if let Mode::UpdateBy(_) = import.mode {
+    if let (Mode::UpdateBy(_), Some(members)) = (import.mode, document.as_object_mut()) {
         for (name, count) in [("created", created), ("changed", changed), ("unchanged", unchanged)]
         {
-            document[name] = json!(count);
+            members.insert(name.to_owned(), json!(count));
         }
-        document["fields"] = json!(fields);
+        members.insert("fields".to_owned(), json!(fields));
         let [created, changed, unchanged] =
             [created, changed, unchanged].map(|n| words::grouped(*n));
         text += &format!(": {created} created, {changed} changed, {unchanged} unchanged");

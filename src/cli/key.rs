@@ -155,8 +155,7 @@ fn create(options: &GlobalOptions, new: NewKeyArguments, now: Moment) -> anyhow:
     let new = NewKey { name: &name, scopes, expires_at: expires.0, rate_limit: rate_limit.0 };
     let operator = operator(&registry, &tenant, now);
     let (row, key) = operator.create_key(&new)?;
-    let mut document = document(&row, now);
-    document["key"] = json!(key);
+    let document = document(&row, now, [("key", json!(key))]);
     let note = format!("key {} of {tenant_name}", row.id);
     show(options, &document, &note, &key).or_else(|error| {
         operator.delete_key(row.id)?;
@@ -173,11 +172,13 @@ fn replace(
     let (registry, tenant) = open_tenant(options, &key.tenant)?;
     let replaced = operator(&registry, &tenant, now).replace_key(key.id, overlap)?;
     let Replacement { old, new, key } = replaced;
-    let mut document = document(&new, now);
-    document["done"] = json!("replaced");
-    document["tenant"] = json!(tenant.name);
-    document["key"] = json!(key);
-    document["replaced"] = json!({"id": old.id, "expires_at": old.expires_at});
+    let more = [
+        ("done", json!("replaced")),
+        ("tenant", json!(tenant.name)),
+        ("key", json!(key)),
+        ("replaced", json!({"id": old.id, "expires_at": old.expires_at})),
+    ];
+    let document = document(&new, now, more);
     let end = old.expires_at.map(|end| end.to_string()).unwrap_or_default();
     let note = format!("key {} ends at {end}; key {} of {}", old.id, new.id, tenant.name);
     show(options, &document, &note, &key)
@@ -207,21 +208,23 @@ fn list(options: &GlobalOptions, tenant: &str, now: Moment) -> anyhow::Result<()
         "rate_limit",
         "scopes",
     ];
-    options.list(&keys.iter().map(|key| document(key, now)).collect(), &columns)
+    options.list(&keys.iter().map(|key| document(key, now, [])).collect(), &columns)
 }
 
-fn document(key: &KeyRow, now: Moment) -> Value {
-    json!({
-        "id": key.id,
-        "name": key.name,
-        "prefix": key.prefix,
-        "scopes": key.scopes.names(),
-        "created_at": key.created_at,
-        "last_used_at": key.last_used_at,
-        "state": key.state(now).as_str(),
-        "expires_at": key.expires_at,
-        "rate_limit": key.rate_limit,
-    })
+/// The key with more members.
+fn document<const N: usize>(key: &KeyRow, now: Moment, more: [(&str, Value); N]) -> Value {
+    let members = [
+        ("id", json!(key.id)),
+        ("name", json!(key.name)),
+        ("prefix", json!(key.prefix)),
+        ("scopes", json!(key.scopes.names())),
+        ("created_at", json!(key.created_at)),
+        ("last_used_at", json!(key.last_used_at)),
+        ("state", json!(key.state(now).as_str())),
+        ("expires_at", json!(key.expires_at)),
+        ("rate_limit", json!(key.rate_limit)),
+    ];
+    members.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Changes a key, and says so: `done` for scripts, `text` for people.
@@ -235,10 +238,7 @@ fn change(
     let (registry, tenant) = open_tenant(options, name)?;
     let key = change(&operator(&registry, &tenant, now), *id)?;
     let text = format!("key {id} ({}) of {name} {text}", key.name);
-    let mut document = document(&key, now);
-    document["done"] = json!(done);
-    document["tenant"] = json!(name);
-    options.report(&document, &text)
+    options.report(&document(&key, now, [("done", json!(done)), ("tenant", json!(name))]), &text)
 }
 
 fn key_name(text: &str) -> Result<String, &'static str> {
