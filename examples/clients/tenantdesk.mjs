@@ -126,7 +126,8 @@ export class Desk {
       }
       if (answer.ok) return text ? JSON.parse(text) : null;
       if (![429, 502, 503, 504].includes(answer.status) || triesLeft <= 0) throw failure(answer, text);
-      await sleep(Number(answer.headers.get("Retry-After") ?? 1));
+      // A proxy may send a date, which is no number.
+      await sleep(Number(answer.headers.get("Retry-After")) || 1);
     }
   }
 }

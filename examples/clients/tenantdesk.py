@@ -117,7 +117,9 @@ class Desk:
             except urllib.error.HTTPError as answer:
                 if answer.code not in (429, 502, 503, 504) or not tries_left:
                     raise _error(answer) from None
-                time.sleep(int(answer.headers.get("Retry-After") or 1))
+                # A proxy may send a date.
+                wait = answer.headers.get("Retry-After", "")
+                time.sleep(int(wait) if wait.isdecimal() else 1)
             except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError):
                 if not tries_left:
                     raise
