@@ -15,8 +15,8 @@ bench: # the speed; lab/README.md has the options
 release: # the files of a release in target/dist, as root
 	release/build
 
-golden: # every message, the guide's responses, the OpenAPI document; their diff is the change that clients see
-	UPDATE_GOLDEN=1 cargo test --lib messages
+golden: # the messages of errors, the guide's responses, the OpenAPI document; their diff is the change that clients see
+	UPDATE_GOLDEN=1 cargo test --test contract messages
 	UPDATE_GOLDEN=1 cargo test --test operator guide
 	UPDATE_GOLDEN=1 cargo test --test openapi
 

@@ -11,8 +11,6 @@ pub mod routes;
 
 mod operations;
 mod pipeline;
-#[cfg(test)]
-mod tests;
 mod whoami;
 
 pub use pipeline::{Api, ApiCall};

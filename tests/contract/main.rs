@@ -33,6 +33,7 @@ mod key_commands;
 mod keys;
 mod lists;
 mod logs;
+mod messages;
 mod model;
 mod operations;
 mod order_of_checks;
