@@ -1,16 +1,6 @@
 //! TenantDesk: a JSON REST API for customers, employees and hardware, one SQLite file per tenant.
 //!
-//! A request goes through the modules in one direction. No layer calls upward.
-//!
-//! | module | task |
-//! |---|---|
-//! | [`edge`] | reads the request from the client and validates the HTTP message |
-//! | [`workers`] | brings the request to a worker when its tenant has its turn |
-//! | [`app`] | decides who answers the request |
-//! | [`api`] | makes the checks of contract section 5 in their order |
-//! | [`model`] | declares the fields of a record |
-//! | [`store`] | keeps records on disk |
-//! | [`cli`] | is the command line |
+//! ARCHITECTURE.md has the modules, and the way of a request through them.
 //!
 //! "Contract section 5" in a comment means this section in docs/api.md or docs/commands.md. The two
 //! pages together are the contract, and count their sections as one.

@@ -266,13 +266,7 @@ fn fingerprint(list: &ListQuery) -> [u8; CHECKSUM] {
 
 /// The kind byte of a change log's cursor. The log's lineage and the number of the last entry that
 /// the client has seen follow. Cursors of lists begin with another byte, so the cursor of a list is
-/// no valid cursor of the change log.
-///
-/// The lineage is a random number that changes when the tenant is restored. Example: a client has
-/// seen entry 1,075, and the operator restores a backup that ends with entry 900. The restore takes
-/// back the changes 901 to 1,075, and the log has no entries for that. With the number alone, the
-/// client would go on and keep those changes forever. With the lineage, the client gets 410
-/// `changes_gone` and reads the lists again.
+/// no valid cursor of the change log. `store/records/change_log.rs` says what the lineage is for.
 const CHANGE_KIND: u8 = 0x81;
 
 pub(super) fn write_change_cursor(position: &Position) -> String {

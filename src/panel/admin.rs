@@ -10,8 +10,7 @@ use crate::http::{Method, Request, Response};
 use crate::model::{KeyId, Scopes};
 use crate::password;
 use crate::store::registry::{
-    Admin, Administration, EventKind, KeyRow, KeyState, NewKey, RegistryError, Replacement,
-    check_key_name,
+    Admin, Administration, EventKind, KeyRow, NewKey, RegistryError, Replacement, check_key_name,
 };
 use crate::words::{capitalize, printable};
 
@@ -329,11 +328,7 @@ impl AdminRequest<'_> {
     /// An active key of an active tenant.
     fn changeable_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
         self.check_active()?;
-        let key = self.find_key(id)?;
-        match key.state(self.request.received_at) {
-            KeyState::Active => Ok(key),
-            state => Err(RegistryError::KeyEnded { id, state: state.as_str() }.into()),
-        }
+        Ok(self.find_key(id)?.require_active(self.request.received_at)?)
     }
 
     /// An inactive tenant gets no new key, and its keys are not changed. The registry checks a

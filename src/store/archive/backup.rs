@@ -235,7 +235,7 @@ pub(super) fn sync(path: &Path) -> Result<(), ArchiveError> {
 }
 
 /// The backups in `dir`, the newest first. The sequence numbers decide, because the clock may have
-/// been set back between two backups. Backups of 0.1.0 have none, and come last, by their time.
+/// been set back between two backups.
 ///
 /// # Errors
 ///

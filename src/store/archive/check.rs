@@ -9,7 +9,7 @@ use jiff::civil::Date;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use crate::model::{ALL, Resource, Scope, TenantId, Value};
+use crate::model::{ALL, Kind, Resource, Scope, TenantId, Value};
 use crate::password;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 use crate::store::data_dir::{
@@ -22,16 +22,23 @@ use crate::store::registry::{
     EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, MAX_KEYS, TenantRow, check_key_name,
 };
 
-/// The highest id and number of an entry that is accepted: half as much again as an import takes
-/// (`MAX_ID`), and far from the end.
+/// The highest id and number of an entry that is accepted: half as much again as an import takes,
+/// and far from the end.
 const LAST_NUMBER: i64 = 0x5fff_ffff_ffff_fffd;
 
-/// The bytes of the longest text of a record: 5,000 characters.
-pub(super) const LONGEST_TEXT: usize = 4 * 5_000;
+/// The bytes of the longest text that a field takes.
+fn longest_text() -> usize {
+    let lengths = ALL.iter().flat_map(|resource| resource.fields).map(|field| match field.kind {
+        Kind::Text { max, .. } => max,
+        _ => 0,
+    });
+    lengths.max().unwrap_or(0) * 4
+}
 
 /// A table, and what is true of each row that the program writes. A condition that is null is met.
+/// `LAST_NUMBER` in a condition stands for the number.
 const RULES: [(&str, &str); 9] = [
-    ("sqlite_sequence", "coalesce(seq, -1) BETWEEN 0 AND 0x5ffffffffffffffd"),
+    ("sqlite_sequence", "coalesce(seq, -1) BETWEEN 0 AND LAST_NUMBER"),
     (
         "hardware",
         "employee_id IS NULL OR customer_id IS
@@ -40,7 +47,7 @@ const RULES: [(&str, &str); 9] = [
     // An entry has at most all values of a record before it, as JSON, and the names of all fields.
     (
         "changes",
-        "seq BETWEEN 0 AND 0x5ffffffffffffffd AND record_id BETWEEN 0 AND 0x5ffffffffffffffd
+        "seq BETWEEN 0 AND LAST_NUMBER AND record_id BETWEEN 0 AND LAST_NUMBER
          AND length(at) = 20 AND at NOT GLOB '*[^0-9TZ:-]*'
          AND resource NOT GLOB '*[^a-z]*' AND action NOT GLOB '*[^a-z]*'
          AND json_valid(fields) AND fields NOT GLOB '*[^]a-z0-9_,\"[]*' AND length(fields) < 2000
@@ -51,13 +58,13 @@ const RULES: [(&str, &str); 9] = [
     ),
     (
         "changes_removed",
-        "seq BETWEEN 0 AND 0x5ffffffffffffffd AND resource NOT GLOB '*[^a-z]*'
+        "seq BETWEEN 0 AND LAST_NUMBER AND resource NOT GLOB '*[^a-z]*'
          AND length(at) = 20 AND at NOT GLOB '*[^0-9TZ:-]*'",
     ),
     // The longest `--keep-changes` is 3,650 days.
     (
         "changes_state",
-        "last_seq BETWEEN 0 AND 0x5ffffffffffffffd AND length(lineage) = 16
+        "last_seq BETWEEN 0 AND LAST_NUMBER AND length(lineage) = 16
          AND keep_seconds BETWEEN 0 AND 3650 * 86400",
     ),
     // A batch has at most 100 records.
@@ -68,11 +75,11 @@ const RULES: [(&str, &str); 9] = [
          AND length(etag) < 22 AND trim(etag, '\"') NOT GLOB '*[^0-9]*'
          AND octet_length(body) <= 32000000 AND (body = x'' OR json_valid(CAST(body AS TEXT)))",
     ),
-    ("tenants", "id BETWEEN 1 AND 0x5ffffffffffffffd"),
-    ("keys", "id BETWEEN 1 AND 0x5ffffffffffffffd"),
+    ("tenants", "id BETWEEN 1 AND LAST_NUMBER"),
+    ("keys", "id BETWEEN 1 AND LAST_NUMBER"),
     (
         "key_events",
-        "id BETWEEN 1 AND 0x5ffffffffffffffd
+        "id BETWEEN 1 AND LAST_NUMBER
          AND length(client) <= 45 AND client NOT GLOB '*[^!-~]*'",
     ),
 ];
@@ -219,6 +226,7 @@ pub(super) fn texts(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<
 fn invalid_rows(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
     let mut found = Vec::new();
     for (table, rule) in RULES {
+        let rule = rule.replace("LAST_NUMBER", &LAST_NUMBER.to_string());
         if connection.table_exists(None, table)? {
             let sql = format!(
                 "SELECT '{table}{NEVER_WRITTEN}'
@@ -245,11 +253,13 @@ fn invalid_objects(connection: &Connection, schema: &Schema) -> rusqlite::Result
     let state = "SELECT 'changes_state has not one row'
                  WHERE (SELECT count(*) FROM changes_state) <> 1";
     found.extend(texts(connection, state)?);
+    let longest = longest_text();
     for resource in ALL {
-        let read = Reading::new(connection).each(resource, |record| match is_own(record) {
-            true => Ok(()),
-            false => Err(DatabaseError::InvalidQuery),
-        });
+        let read =
+            Reading::new(connection).each(resource, |record| match is_own(record, longest) {
+                true => Ok(()),
+                false => Err(DatabaseError::InvalidQuery),
+            });
         if read.is_err() {
             found.push(format!("{}{NEVER_WRITTEN}", resource.plural));
         }
@@ -259,9 +269,10 @@ fn invalid_objects(connection: &Connection, schema: &Schema) -> rusqlite::Result
 
 const NEVER_WRITTEN: &str = " has a row that tenantdesk never writes";
 
-/// Whether the program can have written a record, whose texts have a valid form.
-fn is_own(record: &Record) -> bool {
-    let is_long = |value: &Value| matches!(value, Value::Text(text) if text.len() > LONGEST_TEXT);
+/// Whether the program can have written a record, whose texts have a valid form and at most
+/// `longest` bytes.
+fn is_own(record: &Record, longest: usize) -> bool {
+    let is_long = |value: &Value| matches!(value, Value::Text(text) if text.len() > longest);
     (1..=LAST_NUMBER).contains(&record.id.0)
         && (0..=LAST_NUMBER).contains(&record.version.0)
         && !record.values.iter().any(is_long)

@@ -80,6 +80,14 @@ impl KeyRow {
         }
     }
 
+    /// The key if it is active, else [`RegistryError::KeyEnded`].
+    pub fn require_active(self, now: Moment) -> Result<KeyRow> {
+        match self.state(now) {
+            KeyState::Active => Ok(self),
+            state => Err(RegistryError::KeyEnded { id: self.id, state: state.as_str() }),
+        }
+    }
+
     /// The end of the key if it has come or is at most 14 days away.
     pub fn near_end(&self, now: Moment) -> Option<Timestamp> {
         self.expires_at.filter(|end| end.before(NOTICE) <= now.timestamp())
@@ -207,7 +215,10 @@ impl Registry {
 impl Administration<'_> {
     /// Creates a key. Returns its row and its secret, which is not stored.
     pub fn create_key(&self, new: &NewKey<'_>) -> Result<(KeyRow, String)> {
-        self.change(|transaction| self.insert_key(transaction, new))
+        self.change(|transaction| {
+            self.require_active(transaction)?;
+            self.insert_key(transaction, new)
+        })
     }
 
     /// Revokes a key permanently. A key that is revoked already does not change.
@@ -285,11 +296,7 @@ impl Administration<'_> {
 
     fn find_active_key(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
         self.require_active(transaction)?;
-        let key = self.find_key(transaction, id)?;
-        match key.state(self.now) {
-            KeyState::Active => Ok(key),
-            state => Err(RegistryError::KeyEnded { id, state: state.as_str() }),
-        }
+        self.find_key(transaction, id)?.require_active(self.now)
     }
 
     fn check_end(&self, expires_at: Option<Timestamp>) -> Result<()> {
@@ -301,7 +308,7 @@ impl Administration<'_> {
         }
     }
 
-    /// Inserts a key with a new secret. Returns both.
+    /// Inserts a key of an active tenant, with a new secret. Returns both.
     pub(super) fn insert_key(
         &self,
         transaction: &Transaction<'_>,
@@ -310,7 +317,6 @@ impl Administration<'_> {
         let NewKey { name, scopes, expires_at, rate_limit } = *new;
         let name = check_key_name(name).map_err(RegistryError::Invalid)?;
         let now = self.now.timestamp();
-        self.require_active(transaction)?;
         if scopes.is_empty() {
             return Err(RegistryError::Invalid("a key has at least one scope"));
         }

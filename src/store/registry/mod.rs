@@ -210,9 +210,9 @@ impl Registry {
 
     /// Checks that the registry can be read and is still the file in the data directory.
     pub fn ready(&self) -> Result<(), String> {
-        let probe = "SELECT count(*) FROM tenants";
+        let sql = "SELECT 1 FROM tenants";
         self.check_identity()
-            .and_then(|()| self.read(|reader| reader.prepare_cached(probe)?.exists([])))
+            .and_then(|()| self.read(|reader| reader.prepare_cached(sql)?.exists([])))
             .map(drop)
             .map_err(|error| error.to_string())
     }
