@@ -92,7 +92,7 @@ pub(super) const ADDRESS_BODY_BUDGET: usize = BODY_BUDGET / 4;
 /// The memory of all responses that clients have not read yet, in bytes.
 pub(super) const RESPONSE_BUDGET: usize = 64 * 1024 * 1024;
 
-/// The time between two requests of the watchdog through tiny_http.
+/// The time between two requests of the watchdog.
 pub(super) const WATCHDOG_PERIOD: Duration = Duration::from_secs(3);
 
 /// How long the watchdog waits for a worker before the process ends. Every worker may be busy with

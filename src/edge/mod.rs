@@ -1,8 +1,7 @@
 //! The edge: it faces the clients.
 //!
-//! tiny_http has no limits on connections, sizes or time. The edge has them: it reads each request
-//! completely, validates it and hands it to the worker pool. It is one thread with an asynchronous
-//! runtime. hyper and rustls are used nowhere else.
+//! The edge reads each request completely, validates it and hands it to the worker pool, because of
+//! what `workers/relay.rs` says. It is one thread with an asynchronous runtime.
 //!
 //! The files, in the order of a request:
 //!
@@ -110,7 +109,7 @@ impl Edge {
             .map_err(EdgeError::Start)?;
         let pool = WorkerPool::start(Arc::clone(&app), config.workers, Arc::clone(&metrics));
         let pool = Arc::new(pool.map_err(EdgeError::Start)?);
-        runtime.block_on(probe(&pool))?;
+        runtime.block_on(check_workers(&pool))?;
         let context = EdgeContext::new(app, pool, config, tls.clone(), clock, metrics);
         let stop = stopper.clone();
         let run = move || {
@@ -180,19 +179,19 @@ async fn run(
     }
 }
 
-/// Probes the workers again and again, and tells the supervisor. Returns when no request reaches a
+/// Checks the workers again and again, and tells the supervisor. Returns when no request reaches a
 /// worker any more.
 async fn watch(pool: &WorkerPool) -> Result<(), EdgeError> {
     loop {
         sleep(WATCHDOG_PERIOD).await;
-        probe(pool).await?;
+        check_workers(pool).await?;
         process::ping();
     }
 }
 
-/// Sends one request through tiny_http to a worker.
-async fn probe(pool: &WorkerPool) -> Result<(), EdgeError> {
-    match timeout(WATCHDOG_TIMEOUT, pool.probe()).await {
+/// Sends a request to a worker, and waits until the worker has received it.
+async fn check_workers(pool: &WorkerPool) -> Result<(), EdgeError> {
+    match timeout(WATCHDOG_TIMEOUT, pool.send_watchdog()).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(EdgeError::TinyHttpFailed),
         Err(_) => Err(EdgeError::NoWorkerReceives),
@@ -242,8 +241,11 @@ async fn respond_with_metrics(
     let (status, body) = match request.uri().path() {
         // It reads files, so it runs on a thread of its own.
         "/metrics" => {
-            let rendered = spawn_blocking(move || metrics.render()).await;
-            (StatusCode::OK, rendered.unwrap_or_default())
+            match spawn_blocking(move || metrics.render()).await {
+                Ok(rendered) => (StatusCode::OK, rendered),
+                // The place of the panic is on standard error.
+                Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
+            }
         }
         _ => (StatusCode::NOT_FOUND, "# The metrics are at /metrics.\n".to_owned()),
     };

@@ -6,16 +6,16 @@
 //! | thread | step |
 //! |---|---|
 //! | edge | `EdgeContext::respond` reads the request, and calls [`WorkerPool::submit`] |
-//! | edge | `Relay::send` queues the request, and gives its head to tiny_http |
-//! | a worker | `Relay::receive` takes the oldest request when tiny_http hands out a head |
+//! | edge | `Relay::send` queues the request |
+//! | a worker | `Relay::receive` takes the oldest request |
 //! | the same worker | `App::admit` responds from memory, or looks up the key or the session |
 //! | the same worker | `Scheduler::add` lets the request wait in the lane of its tenant |
 //! | a worker | `Scheduler::start_next` takes the request when the lane has its turn |
 //! | the same worker | `App::run` responds, or gives a change to the tenant's writer thread |
 //! | any of these | `Responder::send` logs the request, and wakes the edge with the response |
 //!
-//! Requests wait in lanes, because tiny_http's own queue knows no tenants: in that queue, 100 slow
-//! lists of one tenant would delay all other tenants.
+//! In one queue for all tenants, 100 slow lists of one tenant would delay all other tenants. So
+//! requests wait in lanes.
 
 mod relay;
 
@@ -130,9 +130,8 @@ impl WorkerPool {
         }
     }
 
-    /// Sends a request that only shows that workers receive. The result completes when a worker has
-    /// received it, and fails if tiny_http has failed.
-    pub fn probe(&self) -> oneshot::Receiver<()> {
+    /// See `Relay::send_watchdog`.
+    pub fn send_watchdog(&self) -> oneshot::Receiver<()> {
         self.shared.relay.send_watchdog()
     }
 }

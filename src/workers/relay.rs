@@ -76,8 +76,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Sends a request of its own. The result completes when a worker has received this request,
-    /// and fails if tiny_http has failed.
+    /// Sends a request that only shows that workers receive. The result completes when a worker has
+    /// received it, and fails if tiny_http has failed.
     pub(super) fn send_watchdog(&self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         let mut outbox = self.outbox.lock();
