@@ -33,7 +33,7 @@ pub struct App {
     pub registry: Arc<Registry>,
     pub tenants: Arc<Tenants>,
     pub panel: Panel,
-    /// The clock of the panel's sessions and of the probes.
+    /// The clock of the panel's sessions and of the readiness.
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     api: Api,
@@ -55,13 +55,14 @@ impl App {
         let tenants = Arc::new(Tenants::new(Arc::clone(&registry), config.tenants));
         tenants.migrate().map_err(|error| OpenError::unusable(&data_dir, error))?;
         let api = Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit);
-        // The thread of the probe must not keep a registry open that nobody else uses.
-        let (probed, measured) = (Arc::downgrade(&registry), Arc::clone(&metrics));
-        let probe = move || {
-            let registry = probed.upgrade().ok_or("the service has stopped")?;
-            probe(&registry, &measured).map_err(|failure| words::without_error_numbers(&failure))
+        // The thread that measures must not keep a registry open that nobody else uses.
+        let (weak_registry, measured) = (Arc::downgrade(&registry), Arc::clone(&metrics));
+        let measure = move || {
+            let registry = weak_registry.upgrade().ok_or("the service has stopped")?;
+            measure_readiness(&registry, &measured)
+                .map_err(|failure| words::without_error_numbers(&failure))
         };
-        let readiness = Readiness::start(clock.clone(), probe)
+        let readiness = Readiness::start(clock.clone(), measure)
             .map_err(|error| OpenError::unusable(&data_dir, error))?;
         Ok(Arc::new(App {
             panel: Panel::new(Arc::clone(&registry), config.rate_limit),
@@ -106,7 +107,7 @@ pub trait Application: Send + Sync {
     /// The longest body in bytes that a path takes of a request with these headers.
     fn max_body(&self, path: &str, headers: &HeaderMap) -> usize;
 
-    /// The first step of every other request. `responder` takes what the log says of its caller.
+    /// The first step of every other request. `responder` gets what the log says of the tenant.
     fn admit(&self, request: &Request, responder: &mut Responder) -> FirstStep;
 
     /// The second step: answers a request that has waited for its turn.
@@ -169,9 +170,9 @@ impl Application for App {
             Route::Page(page) => FirstStep::Respond(self.page(page, request)),
             Route::Api(operations) => match self.api.admit(operations, request) {
                 Ok(call) => {
-                    responder.caller(&call.caller.tenant_name, &call.caller.key.prefix);
+                    responder.log_tenant(&call.principal.tenant_name, &call.principal.key.prefix);
                     FirstStep::Wait(
-                        Lane::Tenant(call.caller.key.tenant_id),
+                        Lane::Tenant(call.principal.key.tenant_id),
                         Job::Api(Box::new(call)),
                     )
                 }
@@ -181,7 +182,7 @@ impl Application for App {
                 Admission::Respond(response) => FirstStep::Respond(response),
                 Admission::HashPassword => FirstStep::Wait(Lane::Passwords, Job::Panel),
                 Admission::SignedIn(tenant) => {
-                    responder.caller(&tenant.name, "");
+                    responder.log_tenant(&tenant.name, "");
                     FirstStep::Wait(Lane::Panel(tenant.id), Job::Panel)
                 }
             },
@@ -192,10 +193,7 @@ impl Application for App {
         match job {
             Job::Api(call) => self.api.respond(*call, request, responder),
             Job::Panel => {
-                let (response, tenant) = self.panel.respond(request);
-                if let Some(tenant) = tenant {
-                    responder.caller(&tenant, "");
-                }
+                let response = self.panel.respond(request, &mut responder);
                 responder.send(response);
             }
         }
@@ -207,53 +205,54 @@ fn is_read(method: &Method) -> bool {
 }
 
 /// Whether the service is ready (contract section 1). Measures the free space, too.
-fn probe(registry: &Registry, metrics: &Metrics) -> ProbeOutcome {
+fn measure_readiness(registry: &Registry, metrics: &Metrics) -> ReadinessOutcome {
     let directory = registry.data_dir();
     let (free, warning) = files::free_space(directory).map_err(|error| error.to_string())?;
     metrics.free_space.set(i64::try_from(free).unwrap_or(i64::MAX));
     registry.ready()?;
-    probe_write(directory)
+    write_block(directory)
         .map_err(|error| format!("the data directory does not take a write ({error})"))?;
     Ok(warning)
 }
 
-/// The pause between two probes. Each writes to the disk.
-const PROBE_PAUSE: Duration = Duration::from_secs(2);
+/// The pause between two measurements. Each writes to the disk.
+const MEASURE_PAUSE: Duration = Duration::from_secs(2);
 
-/// A probe that takes longer is a failure.
-const MAX_PROBE_TIME: Duration = Duration::from_secs(5);
+/// A measurement that takes longer is a failure.
+const MAX_MEASURE_TIME: Duration = Duration::from_secs(5);
 
-/// The result of a probe: a warning to a service that is ready, or why the service is not ready.
-type ProbeOutcome = Result<Option<String>, String>;
+/// A warning to a service that is ready, or why the service is not ready.
+type ReadinessOutcome = Result<Option<String>, String>;
 
-/// Readiness (contract section 1). A thread probes the registry and the disk beside the requests,
+/// Readiness (contract section 1). A thread tries the registry and the disk beside the requests,
 /// and `/readyz` answers with the last result. So no request waits for a disk that hangs. The
 /// thread ends when this is dropped.
 #[derive(Debug)]
-struct Readiness(Arc<Mutex<ProbeState>>);
+struct Readiness(Arc<Mutex<ReadinessState>>);
 
 #[derive(Debug)]
-struct ProbeState {
-    /// When the probe that runs began, in monotonic time.
+struct ReadinessState {
+    /// When the measurement that runs began, in monotonic time.
     running_since: Option<Duration>,
-    last: ProbeOutcome,
+    last: ReadinessOutcome,
 }
 
 impl Readiness {
-    /// Runs `probe` once, then starts the thread.
+    /// Runs `measure` once, then starts the thread.
     fn start(
         clock: Clock,
-        probe: impl Fn() -> ProbeOutcome + Send + 'static,
+        measure: impl Fn() -> ReadinessOutcome + Send + 'static,
     ) -> io::Result<Readiness> {
-        let state = Arc::new(Mutex::new(ProbeState { running_since: None, last: probe() }));
+        let state = ReadinessState { running_since: None, last: measure() };
+        let state = Arc::new(Mutex::new(state));
         let shared = Arc::downgrade(&state);
         let run = move || {
             loop {
-                thread::sleep(PROBE_PAUSE);
+                thread::sleep(MEASURE_PAUSE);
                 let Some(state) = shared.upgrade() else { return };
                 state.lock().running_since = Some(clock.now().monotonic);
-                let last = probe();
-                *state.lock() = ProbeState { running_since: None, last };
+                let last = measure();
+                *state.lock() = ReadinessState { running_since: None, last };
             }
         };
         thread::Builder::new().name("readiness".to_owned()).spawn(run)?;
@@ -261,10 +260,10 @@ impl Readiness {
     }
 
     /// The last result at the monotonic time `now`.
-    fn check(&self, now: Duration) -> ProbeOutcome {
+    fn check(&self, now: Duration) -> ReadinessOutcome {
         let state = self.0.lock();
         match state.running_since {
-            Some(since) if now.saturating_sub(since) >= MAX_PROBE_TIME => {
+            Some(since) if now.saturating_sub(since) >= MAX_MEASURE_TIME => {
                 Err("a probe does not end; the disk does not respond".to_owned())
             }
             _ => state.last.clone(),
@@ -274,7 +273,7 @@ impl Readiness {
 
 /// Writes a block to a file without a name in `directory`, and syncs it. Some file systems store
 /// less than a block in the inode, even on a full disk.
-fn probe_write(directory: &Path) -> io::Result<()> {
+fn write_block(directory: &Path) -> io::Result<()> {
     let mut file = tempfile::tempfile_in(directory)?;
     file.write_all(&[b'.'; 4096])?;
     file.sync_all()
@@ -287,16 +286,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_result_counts_while_a_probe_runs_for_less_than_5_s() {
+    fn the_last_result_counts_while_a_measurement_runs_for_less_than_5_s() {
         let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
         let (begins, begun) = mpsc::channel();
         let (end, ends) = mpsc::channel();
         end.send(Ok(None)).unwrap();
-        let probe = move || {
+        let measure = move || {
             begins.send(()).unwrap();
             ends.recv().unwrap()
         };
-        let readiness = Readiness::start(clock.clone(), probe).unwrap();
+        let readiness = Readiness::start(clock.clone(), measure).unwrap();
         let check = |after: u64| {
             clock.advance(Duration::from_millis(after));
             readiness.check(clock.now().monotonic)

@@ -44,10 +44,10 @@ struct BatchEntry {
 /// the scopes of the request's key. An invalid operation 0 is an error at once, because no
 /// operation runs before it.
 pub fn check(request: &Request, scopes: Scopes) -> Result<CheckedWrite, ApiError> {
-    let key = parameters::parse_key(request)?;
+    let key = parameters::parse_idempotency_key(request)?;
     let (body, object) = json_object(request)?;
     Query::parse(request.query.as_deref())?.only(&[])?;
-    let entries = parse(object, Handling::of(request))?;
+    let entries = parse(object, Handling::parse(request))?;
     for (number, entry) in entries.iter().enumerate() {
         let needed = Scope { resource: entry.resource, access: Access::Write };
         if !scopes.contains(needed) {
@@ -70,7 +70,7 @@ pub fn check(request: &Request, scopes: Scopes) -> Result<CheckedWrite, ApiError
     }
     // A batch that cannot succeed has nothing to replay: only a success is stored.
     let key = key.filter(|_| invalid.is_none());
-    let idempotency_key = key.map(|key| parameters::key_of(key, request, "", body));
+    let idempotency_key = key.map(|key| parameters::idempotency_key(key, request, "", body));
     Ok(CheckedWrite { changes, paths, is_batch: true, invalid, idempotency_key })
 }
 

@@ -1,12 +1,12 @@
 //! The change log of a tenant: what was changed, in the order of the commits (contract section 12).
 
 use super::list::{parse_change_cursor, parse_limit, write_change_cursor};
-use super::operations::page_of;
+use super::operations::page_response;
 use super::parameters::{Query, invalid_parameter};
 use crate::clock::Timestamp;
 use crate::http::{ApiError, ErrorCode, Request, Response};
 use crate::model::{ALL, Access, Resource, Scope, Scopes};
-use crate::store::{ChangesPage, ChangesQuery, Start, Tenant};
+use crate::store::{ChangesPage, ChangesQuery, Deadline, Start, Tenant};
 
 /// The value of `cursor` for the end of the change log.
 const NOW: &str = "now";
@@ -23,8 +23,8 @@ pub fn read(
 ) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
     let changes = parse(&query, scopes, oldest)?;
-    let page =
-        tenant.read(super::pipeline::deadline(request), |reading| reading.changes(&changes))?;
+    let deadline = Deadline::new(&request.abandoned);
+    let page = tenant.read(deadline, |reading| reading.changes(&changes))?;
     Ok(respond(request, &query, page.ok_or(ErrorCode::ChangesGone)?))
 }
 
@@ -63,7 +63,7 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<Changes
 fn respond(request: &Request, query: &Query, page: ChangesPage) -> Response {
     let ChangesPage { json, next, more } = page;
     let cursor = write_change_cursor(&next);
-    let response = page_of(&json, |body| {
+    let response = page_response(&json, |body| {
         body.member("next_cursor", &cursor);
         body.member("more", &more);
     });

@@ -2,7 +2,6 @@
 
 use super::list::{self, MAX_CURSOR};
 use super::parameters::{self, Handling, Query, invalid_parameter};
-use super::pipeline::deadline;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, Response};
 use crate::json_writer::JsonWriter;
 use crate::model::json_object::parse_object;
@@ -11,10 +10,11 @@ use crate::model::{
     Field, Inclusion, JsonObject, ListQuery, RecordId, Resource, Rules, Scopes, Value,
 };
 use crate::store::{
-    Answer, Change, ChangeKind, Changed, IdempotencyKey, Precondition, Reading, Rejection, Tenant,
+    Answer, Change, ChangeKind, Changed, Deadline, IdempotencyKey, Precondition, Reading,
+    Rejection, Tenant,
 };
 
-/// GET and HEAD: one record, or a page of records. The caller's `scopes` limit `include`.
+/// GET and HEAD: one record, or a page of records. The key's `scopes` limit `include`.
 pub(super) fn read(
     tenant: &Tenant,
     request: &Request,
@@ -40,14 +40,14 @@ fn record(
     include: &[&Inclusion],
 ) -> Result<Response, ApiError> {
     let read = |reading: &Reading<'_>| reading.json(resource, id, include);
-    let found = tenant.read(deadline(request), read)?;
+    let found = tenant.read(Deadline::new(&request.abandoned), read)?;
     let (json, version) = found.ok_or(Rejection::NotFound(resource, id))?;
     if !include.is_empty() {
         // The version says nothing about the included records, so there is no `ETag`.
         return Ok(Response::json_bytes(200, json));
     }
     let etag = version.etag();
-    let response = if parameters::is_unchanged(request, &etag) {
+    let response = if request.is_unchanged(&etag) {
         Response::empty(304)
     } else {
         Response::json_bytes(200, json)
@@ -61,9 +61,9 @@ fn page(
     query: &Query,
     list: &ListQuery,
 ) -> Result<Response, ApiError> {
-    let page = tenant.read(deadline(request), |reading| reading.page(list))?;
+    let page = tenant.read(Deadline::new(&request.abandoned), |reading| reading.page(list))?;
     let cursor = page.next.map(|position| list::write_cursor(&position, list));
-    let response = page_of(&page.json, |body| {
+    let response = page_response(&page.json, |body| {
         body.member("next_cursor", &cursor);
         if let Some(total) = page.total {
             body.member("total", &total);
@@ -76,7 +76,7 @@ fn page(
 }
 
 /// A page: `data` is a JSON array, `write_others` writes the members after it.
-pub(super) fn page_of(data: &[u8], write_others: impl FnOnce(&mut JsonWriter)) -> Response {
+pub(super) fn page_response(data: &[u8], write_others: impl FnOnce(&mut JsonWriter)) -> Response {
     let mut body = JsonWriter::with_capacity(data.len() + MAX_CURSOR);
     body.begin_object();
     body.name("data");
@@ -106,12 +106,12 @@ pub(super) fn check_write(
     resource: &'static Resource,
     reply: &mut Responder,
 ) -> Result<CheckedWrite, ApiError> {
-    let key = parameters::parse_key(request)?;
+    let key = parameters::parse_idempotency_key(request)?;
     let (body, object) = match request.method {
         Method::DELETE => (&[][..], JsonObject::new()),
         _ => json_object(request)?,
     };
-    reply.add_headers(parameters::check_members(Handling::of(request), resource, &object)?);
+    reply.add_headers(parameters::check_members(Handling::parse(request), resource, &object)?);
     let query = Query::parse(request.query.as_deref())?;
     let precondition = parameters::precondition(request);
     let change = check_change(&request.method, resource, &query, &object, precondition)?;
@@ -122,7 +122,7 @@ pub(super) fn check_write(
         paths: vec![request.path.clone()],
         is_batch: false,
         invalid: None,
-        idempotency_key: key.map(|key| parameters::key_of(key, request, target, body)),
+        idempotency_key: key.map(|key| parameters::idempotency_key(key, request, target, body)),
     })
 }
 

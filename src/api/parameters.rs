@@ -1,7 +1,6 @@
 //! What a request says outside of its body: the parameters of its query (contract section 3), and
-//! its headers. These are the idempotency key (section 8), the versions in `If-Match` and
-//! `If-None-Match` (section 13, RFC 9110 section 13.1), and `Prefer`, which says what happens to
-//! members of a body that no field has (section 3).
+//! its headers. These are the idempotency key (section 8), the versions in `If-Match` (section 13),
+//! and `Prefer`, which says what happens to members of a body that no field has (section 3).
 
 use std::str::FromStr;
 
@@ -11,7 +10,7 @@ use uuid::fmt::Hyphenated;
 
 use super::pipeline::insufficient_scope;
 use super::routes;
-use crate::http::request::{decode_form, form_pairs};
+use crate::http::request::{decode_form, form_pairs, parse_tags};
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::model::validation::{is_positive_integer, shorten};
 use crate::model::{Access, Inclusion, JsonObject, READ_ONLY, RecordId, Resource, Scope, Scopes};
@@ -165,7 +164,7 @@ pub fn parse_include(
 /// # Errors
 ///
 /// `invalid_idempotency_key` if the header occurs twice or is not a UUID.
-pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
+pub fn parse_idempotency_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
     let mut values = request.headers("idempotency-key");
     let Some(value) = values.next() else { return Ok(None) };
     let bare = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
@@ -177,7 +176,12 @@ pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
 
 /// The key with the SHA-256 of method, path without `/v1`, `target` and for POST and PUT the bytes of
 /// the body. `target` is the value of `id` or `update_by` in the query.
-pub fn key_of(key: [u8; 16], request: &Request, target: &str, body: &[u8]) -> IdempotencyKey {
+pub fn idempotency_key(
+    key: [u8; 16],
+    request: &Request,
+    target: &str,
+    body: &[u8],
+) -> IdempotencyKey {
     let mut hash = Sha256::new();
     for part in [request.method.as_str(), routes::label(&request.path), target] {
         hash.update(part);
@@ -209,50 +213,6 @@ pub fn parse_if_match(value: &str) -> Precondition {
     }
 }
 
-/// Whether `If-None-Match` of the request names this tag, by weak comparison. A header that cannot
-/// be read is ignored. Several lines are one list.
-pub fn is_unchanged(request: &Request, etag: &str) -> bool {
-    let lines: Vec<&str> = request.headers("if-none-match").collect();
-    let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag) == etag;
-    parse_tags(&lines.join(","))
-        .is_some_and(|tags| tags.into_iter().any(|tag| tag == "*" || opaque(tag)))
-}
-
-/// The white space that may surround an element of a list.
-const SPACE: [char; 2] = [' ', '\t'];
-
-/// Parses `*` or a list of entity tags with commas between (RFC 9110 sections 5.6.1 and 8.8.3).
-/// Empty elements are ignored, but there must be a tag.
-fn parse_tags(text: &str) -> Option<Vec<&str>> {
-    let mut rest = text.trim_matches(SPACE);
-    if rest == "*" {
-        return Some(vec![rest]);
-    }
-    let mut tags = Vec::new();
-    loop {
-        rest = rest.trim_start_matches([' ', '\t', ',']);
-        if rest.is_empty() {
-            return (!tags.is_empty()).then_some(tags);
-        }
-        let (tag, after) = split_tag(rest)?;
-        tags.push(tag);
-        rest = after.trim_start_matches(SPACE);
-        if !rest.is_empty() && !rest.starts_with(',') {
-            return None;
-        }
-    }
-}
-
-/// Splits the tag off the beginning of `text`, with its quotes and `W/`.
-fn split_tag(text: &str) -> Option<(&str, &str)> {
-    let quoted = text.strip_prefix("W/").unwrap_or(text).strip_prefix('"')?;
-    let (opaque, rest) = quoted.split_once('"')?;
-    // Bytes above 0x7F come as the characters of Latin-1.
-    let is_allowed = |c: char| matches!(c, '!' | '#'..='~' | '\u{80}'..='\u{ff}');
-    let is_tag = opaque.chars().all(is_allowed);
-    text.split_at_checked(text.len() - rest.len()).filter(|_| is_tag)
-}
-
 /// The most names in the header `X-Ignored-Fields`.
 const MAX_IGNORED: usize = 10;
 /// The most names in a message. A batch has room for a hundred thousand.
@@ -268,7 +228,7 @@ pub(super) enum Handling {
 impl Handling {
     /// The first preference `handling` in the headers `Prefer` counts (RFC 7240 section 2). Only
     /// POST and PUT have members to check.
-    pub(super) fn of(request: &Request) -> Handling {
+    pub(super) fn parse(request: &Request) -> Handling {
         let preferences = request.headers("prefer").flat_map(split_outside_quotes);
         let mut handlings = preferences.filter_map(|preference| {
             let (name, value) = preference.split(';').next()?.split_once('=')?;
@@ -353,42 +313,4 @@ fn rejected(resource: &Resource, unknown: &[&str]) -> ApiError {
          \"Prefer: handling=strict\".",
         names.join(", ")
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_follow_the_grammar() {
-        assert_eq!(parse_tags("*"), Some(vec!["*"]));
-        assert_eq!(parse_tags(" * "), Some(vec!["*"]));
-        assert_eq!(parse_tags("\"1\""), Some(vec!["\"1\""]));
-        assert_eq!(parse_tags("\"\""), Some(vec!["\"\""]));
-        assert_eq!(parse_tags(" ,\"1\" , ,W/\"a,b\",\t"), Some(vec!["\"1\"", "W/\"a,b\""]));
-        assert_eq!(parse_tags("\"\u{e9}\""), Some(vec!["\"\u{e9}\""]));
-        for malformed in [
-            "",
-            " ",
-            ",",
-            "1",
-            "\"1",
-            "1\"",
-            "\"1\" \"2\"",
-            "\"1\"x",
-            "w/\"1\"",
-            "W/1",
-            "W /\"1\"",
-            "\"a b\"",
-            "\"a\u{7f}\"",
-            "*, \"1\"",
-            "\"1\", *",
-            "**",
-            "'1'",
-            "\"1\";",
-            "\"\u{100}\"",
-        ] {
-            assert_eq!(parse_tags(malformed), None, "{malformed:?}");
-        }
-    }
 }

@@ -28,7 +28,7 @@ use crate::model::Scopes;
 use crate::secret;
 use crate::store::registry::{KeyState, Principal, Registry};
 use crate::store::{
-    Actor, Answer, ChangeContext, Changed, Client, Deadline, KeyLabel, Mutation, Outcome, Tenant,
+    Actor, Answer, ChangeContext, Changed, KeyLabel, Mutation, MutationClient, Outcome, Tenant,
     Tenants,
 };
 
@@ -41,7 +41,7 @@ pub struct Api {
 
 /// A request whose key is good.
 pub struct ApiCall {
-    pub caller: Principal,
+    pub principal: Principal,
     operations: &'static [Operation],
 }
 
@@ -60,8 +60,8 @@ impl Api {
         operations: &'static [Operation],
         request: &Request,
     ) -> Result<ApiCall, ApiError> {
-        let caller = authenticate(&self.registry, request)?;
-        Ok(ApiCall { caller, operations })
+        let principal = authenticate(&self.registry, request)?;
+        Ok(ApiCall { principal, operations })
     }
 
     /// Makes the other checks, and answers the request.
@@ -70,7 +70,7 @@ impl Api {
             Err(error) => responder.send(error.into()),
             Ok(NextStep::Respond(response)) => responder.send(response),
             Ok(NextStep::Write(tenant, write)) => {
-                let key = KeyLabel::from(call.caller.key);
+                let key = KeyLabel::from(call.principal.key);
                 make_changes(&tenant, key, request, write, responder);
             }
         }
@@ -81,11 +81,11 @@ impl Api {
     /// 24 on, are made by the writer.
     fn check(
         &self,
-        ApiCall { caller, operations }: &ApiCall,
+        ApiCall { principal, operations }: &ApiCall,
         request: &Request,
         responder: &mut Responder,
     ) -> Result<NextStep, ApiError> {
-        let (key, now) = (&caller.key, request.received_at);
+        let (key, now) = (&principal.key, request.received_at);
         // Tenant database.
         let tenant = self.tenants.open(key.tenant_id)?;
         // Scope. If the path does not have the method, no scope is needed: the check of the method
@@ -106,7 +106,7 @@ impl Api {
         // Method.
         let operation = operation.ok_or_else(|| Operation::not_allowed(operations))?;
         // If the client asks for strict handling, every response from here on says so.
-        responder.add_headers(Handling::of(request).header());
+        responder.add_headers(Handling::parse(request).header());
         // The operation's own checks.
         let response = match operation.action {
             Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
@@ -121,7 +121,7 @@ impl Api {
                 let oldest = now.timestamp().before(self.tenants.keep_changes());
                 changes::read(&tenant, request, key.scopes, oldest)?
             }
-            Action::Whoami => whoami::whoami(request, caller, rate_limit)?,
+            Action::Whoami => whoami::whoami(request, principal, rate_limit)?,
         };
         Ok(NextStep::Respond(response))
     }
@@ -139,32 +139,32 @@ fn make_changes(
     tenant: &Tenant,
     key: KeyLabel,
     request: &Request,
-    write: CheckedWrite,
+    mut write: CheckedWrite,
     responder: Responder,
 ) {
-    let CheckedWrite { changes, paths, is_batch, invalid, idempotency_key } = write;
-    let is_trial = invalid.is_some();
-    let client = Box::new(WaitingClient { paths, is_batch, invalid, responder });
     let actor = Actor::Key { key, request_id: request.id };
-    let context = ChangeContext { at: request.received_at.timestamp(), actor };
-    let since = Instant::now();
-    tenant.mutate(Mutation { changes, is_trial, idempotency_key, context, since, client });
+    tenant.mutate(Mutation {
+        changes: std::mem::take(&mut write.changes),
+        is_trial: write.invalid.is_some(),
+        idempotency_key: write.idempotency_key,
+        context: ChangeContext { at: request.received_at.timestamp(), actor },
+        since: Instant::now(),
+        client: Box::new(WaitingClient { write, responder }),
+    });
 }
 
 /// The client of a request whose changes the writer makes.
 struct WaitingClient {
-    /// Of [`CheckedWrite`].
-    paths: Vec<String>,
-    is_batch: bool,
-    invalid: Option<ApiError>,
+    /// Without its changes, which the writer has.
+    write: CheckedWrite,
     responder: Responder,
 }
 
-impl Client for WaitingClient {
+impl MutationClient for WaitingClient {
     fn answer(&self, changed: &[Changed]) -> Answer {
-        match (changed, self.paths.as_slice()) {
-            ([changed], [path]) if !self.is_batch => operations::answer(changed, path),
-            _ => batch::answer(changed, &self.paths),
+        match (changed, self.write.paths.as_slice()) {
+            ([changed], [path]) if !self.write.is_batch => operations::answer(changed, path),
+            (_, paths) => batch::answer(changed, paths),
         }
     }
 
@@ -175,21 +175,16 @@ impl Client for WaitingClient {
                 Ok(operations::response(answer).header("Idempotent-Replayed", "true"))
             }
             Outcome::KeyReused => Err(ErrorCode::IdempotencyKeyReused.into()),
-            Outcome::Rejected(number, rejection) if self.is_batch => {
+            Outcome::Rejected(number, rejection) if self.write.is_batch => {
                 Err(batch::with_operation(number, rejection.into()))
             }
             Outcome::Rejected(_, rejection) => Err(rejection.into()),
             // The operations before the invalid one would have succeeded.
-            Outcome::Tried => Err(self.invalid.unwrap_or_else(ApiError::internal)),
+            Outcome::Tried => Err(self.write.invalid.unwrap_or_else(ApiError::internal)),
             Outcome::Failed(error) => Err(error.into()),
         };
         self.responder.send(result.unwrap_or_else(Response::from));
     }
-}
-
-/// When a read for the request is to end.
-pub(super) fn deadline(request: &Request) -> Deadline {
-    Deadline::new(Arc::clone(&request.is_abandoned))
 }
 
 /// Returns the owner of the request's API key.
@@ -204,15 +199,15 @@ fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, Api
         return Err(unauthorized(ErrorCode::MalformedApiKey));
     }
     let now = request.received_at;
-    let Some(caller) = registry.find_principal(&secret::hash(key), now)? else {
+    let Some(principal) = registry.find_principal(&secret::hash(key), now)? else {
         tracing::warn!(client = %request.client, request_id = %request.id, "an unknown API key");
         return Err(unauthorized(ErrorCode::InvalidApiKey));
     };
-    match (caller.key.state(now), caller.inactive) {
+    match (principal.key.state(now), principal.inactive) {
         (KeyState::Revoked, _) => Err(unauthorized(ErrorCode::RevokedApiKey)),
         (KeyState::Expired, _) => Err(unauthorized(ErrorCode::ExpiredApiKey)),
         (KeyState::Active, Some(reason)) => Err(reason.into()),
-        (KeyState::Active, None) => Ok(caller),
+        (KeyState::Active, None) => Ok(principal),
     }
 }
 

@@ -41,7 +41,7 @@ pub enum Action {
     Update(&'static Resource),
     Delete(&'static Resource),
     Changes,
-    /// Describes the caller's key.
+    /// Describes the key of the request.
     Whoami,
     /// Makes several changes in one request. Each needs its own scope.
     Batch,

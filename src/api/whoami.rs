@@ -10,13 +10,13 @@ use crate::store::registry::Principal;
 /// Checks the query, and describes the key.
 pub(super) fn whoami(
     request: &Request,
-    caller: &Principal,
+    principal: &Principal,
     rate_limit: RateLimitStatus,
 ) -> Result<Response, ApiError> {
     Query::parse(request.query.as_deref())?.only(&[])?;
-    let key = &caller.key;
+    let key = &principal.key;
     let document = json!({
-        "tenant": caller.tenant_name,
+        "tenant": principal.tenant_name,
         "key": {
             "id": key.id,
             "name": key.name,

@@ -120,7 +120,7 @@ impl EdgeContext {
         let (clock, metrics) = (self.clock.clone(), Arc::clone(&self.metrics));
         let (responder, receiver) = Responder::new(&request, clock, metrics);
         // hyper drops this future when the client goes.
-        let _abandoned = SetOnDrop(Arc::clone(&request.is_abandoned));
+        let _abandoned = SetOnDrop(Arc::clone(&request.abandoned));
         match own {
             Some(own) => responder.send(own.response),
             None => self.pool.submit(request, responder),
@@ -197,7 +197,7 @@ impl EdgeContext {
             client: client.address,
             secure: client.secure,
             received_at: self.clock.now(),
-            is_abandoned: Arc::default(),
+            abandoned: Arc::default(),
         }
     }
 }

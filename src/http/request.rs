@@ -49,7 +49,7 @@ pub struct Request {
     /// When the complete request was received.
     pub received_at: Moment,
     /// A read ends early if another thread sets it.
-    pub is_abandoned: Arc<AtomicBool>,
+    pub abandoned: Arc<AtomicBool>,
 }
 
 impl Request {
@@ -65,13 +65,13 @@ impl Request {
             client: IpAddr::V4(Ipv4Addr::LOCALHOST),
             secure: false,
             received_at,
-            is_abandoned: Arc::default(),
+            abandoned: Arc::default(),
         }
     }
 
     /// Whether the client has its response, or has disconnected.
     pub fn is_abandoned(&self) -> bool {
-        self.is_abandoned.load(Ordering::Relaxed)
+        self.abandoned.load(Ordering::Relaxed)
     }
 
     /// All values of the header `name` (in lower case), in the order sent.
@@ -82,6 +82,15 @@ impl Request {
     /// The first value of the header `name` (in lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers(name).next()
+    }
+
+    /// Whether `If-None-Match` names this tag, by weak comparison (RFC 9110 section 13.1.2). A
+    /// header that cannot be read is ignored. Several lines are one list.
+    pub fn is_unchanged(&self, etag: &str) -> bool {
+        let lines: Vec<&str> = self.headers("if-none-match").collect();
+        let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag) == etag;
+        parse_tags(&lines.join(","))
+            .is_some_and(|tags| tags.into_iter().any(|tag| tag == "*" || opaque(tag)))
     }
 }
 
@@ -111,4 +120,77 @@ pub fn form_pairs(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
 /// [`Utf8Error`] if the decoded bytes are not UTF-8.
 pub fn decode_form(text: &str) -> Result<String, Utf8Error> {
     Ok(percent_decode_str(&text.replace('+', " ")).decode_utf8()?.into_owned())
+}
+
+/// The white space that may surround an element of a list.
+const SPACE: [char; 2] = [' ', '\t'];
+
+/// Parses `*` or a list of entity tags with commas between (RFC 9110 sections 5.6.1 and 8.8.3).
+/// Empty elements are ignored, but there must be a tag.
+pub fn parse_tags(text: &str) -> Option<Vec<&str>> {
+    let mut rest = text.trim_matches(SPACE);
+    if rest == "*" {
+        return Some(vec![rest]);
+    }
+    let mut tags = Vec::new();
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', ',']);
+        if rest.is_empty() {
+            return (!tags.is_empty()).then_some(tags);
+        }
+        let (tag, after) = split_tag(rest)?;
+        tags.push(tag);
+        rest = after.trim_start_matches(SPACE);
+        if !rest.is_empty() && !rest.starts_with(',') {
+            return None;
+        }
+    }
+}
+
+/// Splits the tag off the beginning of `text`, with its quotes and `W/`.
+fn split_tag(text: &str) -> Option<(&str, &str)> {
+    let quoted = text.strip_prefix("W/").unwrap_or(text).strip_prefix('"')?;
+    let (opaque, rest) = quoted.split_once('"')?;
+    // Bytes above 0x7F come as the characters of Latin-1.
+    let is_allowed = |c: char| matches!(c, '!' | '#'..='~' | '\u{80}'..='\u{ff}');
+    let is_tag = opaque.chars().all(is_allowed);
+    text.split_at_checked(text.len() - rest.len()).filter(|_| is_tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_follow_the_grammar() {
+        assert_eq!(parse_tags("*"), Some(vec!["*"]));
+        assert_eq!(parse_tags(" * "), Some(vec!["*"]));
+        assert_eq!(parse_tags("\"1\""), Some(vec!["\"1\""]));
+        assert_eq!(parse_tags("\"\""), Some(vec!["\"\""]));
+        assert_eq!(parse_tags(" ,\"1\" , ,W/\"a,b\",\t"), Some(vec!["\"1\"", "W/\"a,b\""]));
+        assert_eq!(parse_tags("\"\u{e9}\""), Some(vec!["\"\u{e9}\""]));
+        for malformed in [
+            "",
+            " ",
+            ",",
+            "1",
+            "\"1",
+            "1\"",
+            "\"1\" \"2\"",
+            "\"1\"x",
+            "w/\"1\"",
+            "W/1",
+            "W /\"1\"",
+            "\"a b\"",
+            "\"a\u{7f}\"",
+            "*, \"1\"",
+            "\"1\", *",
+            "**",
+            "'1'",
+            "\"1\";",
+            "\"\u{100}\"",
+        ] {
+            assert_eq!(parse_tags(malformed), None, "{malformed:?}");
+        }
+    }
 }

@@ -161,7 +161,7 @@ impl Responder {
     }
 
     /// Sets the tenant's name and the first 8 characters of the API key, for the access log.
-    pub fn caller(&mut self, tenant: &str, key_prefix: &str) {
+    pub fn log_tenant(&mut self, tenant: &str, key_prefix: &str) {
         self.tenant = tenant.to_owned();
         self.key_prefix = key_prefix.to_owned();
     }

@@ -33,7 +33,7 @@ impl Form {
     /// # Errors
     ///
     /// [`NOT_A_VISIT`], [`METHOD_NOT_ALLOWED`] or [`TOO_LARGE`].
-    pub(super) fn of(request: &Request) -> Result<Form, Notice> {
+    pub(super) fn read(request: &Request) -> Result<Form, Notice> {
         if request.header("sec-fetch-dest").is_some_and(|purpose| purpose != "document") {
             return Err(NOT_A_VISIT);
         }

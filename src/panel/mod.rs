@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::api::routes::PANEL_PATH;
 use crate::http::response::encode_unprintable;
-use crate::http::{Method, Request, Response};
+use crate::http::{Method, Request, Responder, Response};
 use crate::model::KeyId;
 use crate::store::registry::{EventKind, Registry, TenantRow};
 use admin::{AdminRequest, PendingKey};
@@ -85,7 +85,7 @@ impl Panel {
     }
 
     fn find_admission(&self, request: &Request) -> Result<Admission, Notice> {
-        let form = Form::of(request)?;
+        let form = Form::read(request)?;
         if is_form(request, &form, "sign-in") {
             return Ok(Admission::HashPassword);
         }
@@ -96,25 +96,23 @@ impl Panel {
         })
     }
 
-    /// Returns a page or a redirect for a request on the panel's path, whatever its method, and the
-    /// name of the tenant that is signed in.
-    pub fn respond(&self, request: &Request) -> (Response, Option<String>) {
-        let mut tenant = None;
-        let outcome = self.handle(request, &mut tenant);
-        (protect(outcome.unwrap_or_else(failure_page)), tenant)
+    /// Returns a page or a redirect for a request on the panel's path, whatever its method.
+    /// `responder` gets the name of the tenant that is signed in, for the log.
+    pub fn respond(&self, request: &Request, responder: &mut Responder) -> Response {
+        protect(self.handle(request, responder).unwrap_or_else(failure_page))
     }
 
     /// A form passes these checks, in this order: its size, the session, its token, its fields. The
     /// session may have ended while the request waited.
-    fn handle(&self, request: &Request, tenant: &mut Option<String>) -> Result<Response, Notice> {
-        let form = Form::of(request)?;
+    fn handle(&self, request: &Request, responder: &mut Responder) -> Result<Response, Notice> {
+        let form = Form::read(request)?;
         if is_form(request, &form, "sign-in") {
-            return sign_in(self, request, &form, tenant);
+            return sign_in(self, request, &form, responder);
         }
         let Some(session) = &Session::find(self, request)? else {
             return signed_out(request, &form);
         };
-        *tenant = Some(session.tenant.name.clone());
+        responder.log_tenant(&session.tenant.name, "");
         let admin = AdminRequest { panel: self, request, session };
         if request.method == Method::POST { admin.post(&form) } else { admin.get(&form) }
     }

@@ -16,7 +16,7 @@ use super::form::Form;
 use super::page::{Content, Notice, Page, SIGN_IN_TOKEN, TOO_MANY_ATTEMPTS, WRONG_CREDENTIALS};
 use super::{Panel, log_event, redirect};
 use crate::http::request::address_of;
-use crate::http::{Request, Response};
+use crate::http::{Request, Responder, Response};
 use crate::password;
 use crate::secret;
 use crate::store::registry::{EventKind, RegistryError, SESSION_SECONDS, TenantRow};
@@ -120,12 +120,12 @@ pub(super) fn sign_in_page(
     Ok(SIGN_IN.set(request, &cookie, page.respond()))
 }
 
-/// Handles the sign-in form. Sets `signed_in` to the tenant's name after a success.
+/// Handles the sign-in form.
 pub(super) fn sign_in(
     panel: &Panel,
     request: &Request,
     form: &Form,
-    signed_in: &mut Option<String>,
+    responder: &mut Responder,
 ) -> Result<Response, Notice> {
     let name = form.get("tenant");
     let shown: String = name.chars().take(MAX_ECHO).collect();
@@ -136,7 +136,7 @@ pub(super) fn sign_in(
     match create_session(panel, request, name, form.get("password")) {
         Ok(token) => {
             log_event(request, name, EventKind::SignedIn, None);
-            *signed_in = Some(name.to_owned());
+            responder.log_tenant(name, "");
             let response = SESSION.set(request, &token, redirect(""));
             Ok(SIGN_IN.set(request, "", response))
         }

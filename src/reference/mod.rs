@@ -62,8 +62,7 @@ impl Document {
         let end = self.gzip.last_chunk().map_or(0, |end| u64::from_be_bytes(*end));
         let encoding = if plain.is_some() { "" } else { "-gzip" };
         let etag = format!("\"{end:016x}{encoding}\"");
-        let is_known = |tags: &str| tags == "*" || tags.contains(&etag);
-        let mut response = if request.headers("if-none-match").any(is_known) {
+        let mut response = if request.is_unchanged(&etag) {
             Response::empty(304)
         } else {
             let response = Response::new(200, self.media_type, plain.unwrap_or(self.gzip));

@@ -27,7 +27,7 @@ pub use records::{
 };
 pub use registry::Registry;
 pub use tenant::{
-    Answer, Client, Deadline, FileTransaction, IdempotencyKey, Mutation, Outcome, Tenant,
+    Answer, Deadline, FileTransaction, IdempotencyKey, Mutation, MutationClient, Outcome, Tenant,
     TenantFile, Tenants,
 };
 

@@ -218,7 +218,7 @@ fn a_file_of_another_version_is_left_as_it_is_and_others_are_served() {
         );
         assert_eq!(tenants.open(ACME).err(), Some(StoreError::Unavailable));
         let other = tenants.open(TenantId(2)).unwrap();
-        let deadline = Deadline::new(std::sync::Arc::default());
+        let deadline = Deadline::new(&std::sync::Arc::default());
         assert!(other.read(deadline, |reading| reading.exists(&CUSTOMER, RecordId(1))).unwrap());
     }
 }

@@ -12,8 +12,8 @@ use tenantdesk::clock::Clock;
 use tenantdesk::http::{ApiError, Method, Request, Responder, Response};
 use tenantdesk::model::{CUSTOMER, KeyId, TenantId, Value};
 use tenantdesk::store::{
-    Actor, Answer, Change, ChangeContext, ChangeKind, Changed, Client, DatabaseError, Deadline,
-    KeyLabel, Mutation, Outcome, Reading,
+    Actor, Answer, Change, ChangeContext, ChangeKind, Changed, DatabaseError, Deadline, KeyLabel,
+    Mutation, MutationClient, Outcome, Reading,
 };
 use uuid::Uuid;
 
@@ -45,7 +45,7 @@ fn a_handler_knows_that_its_client_has_gone() {
 /// A client whose mutation panics once it has written.
 struct PanickingClient(Responder);
 
-impl Client for PanickingClient {
+impl MutationClient for PanickingClient {
     fn answer(&self, _: &[Changed]) -> Answer {
         panic!("in the middle of a mutation")
     }
@@ -98,7 +98,7 @@ impl Application for Panicking {
                 let read = |_: &Reading<'_>| -> Result<(), DatabaseError> {
                     panic!("in the middle of a read")
                 };
-                let _ = tenant.read(Deadline::new(Arc::default()), read);
+                let _ = tenant.read(Deadline::new(&Arc::default()), read);
             }
             _ => self.0.run(job, request, responder),
         }

@@ -12,7 +12,7 @@ use tenantdesk::api::routes::PANEL_PATH;
 use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::http::{Body, Method, Request};
+use tenantdesk::http::{Body, Method, Request, Responder};
 use tenantdesk::password;
 use tenantdesk::store::registry::{KeyRow, TenantRow};
 
@@ -93,7 +93,10 @@ impl Panel {
     /// Sends a request to the panel and checks the properties of every response.
     #[track_caller]
     pub(crate) fn ask(&self, request: &Request) -> Page {
-        let page = Page { response: self.app.panel.respond(request).0.into_inner() };
+        let metrics = Arc::clone(&self.app.metrics);
+        let (mut responder, _) = Responder::new(request, self.clock.clone(), metrics);
+        let response = self.app.panel.respond(request, &mut responder);
+        let page = Page { response: response.into_inner() };
         page.check();
         page
     }

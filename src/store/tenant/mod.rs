@@ -28,7 +28,7 @@ use rusqlite::ErrorCode;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use file::{FileTransaction, TenantFile};
-pub use mutation::{Answer, Client, IdempotencyKey, Mutation, Outcome};
+pub use mutation::{Answer, IdempotencyKey, Mutation, MutationClient, Outcome};
 
 use super::data_dir::{SMALL, migrate, migrate_tenants, tenant_database};
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
@@ -214,11 +214,6 @@ impl Tenants {
         self.limits.keep_changes
     }
 
-    #[cfg(test)]
-    pub fn open_count(&self) -> usize {
-        self.slots.lock().len()
-    }
-
     /// Closes all files, with empty WALs, and waits for their writers.
     pub fn close(&self) {
         let stop = |slot: Arc<Slot>| {
@@ -314,23 +309,23 @@ impl Tenant {
 #[derive(Clone, Debug)]
 pub struct Deadline {
     at: Instant,
-    is_abandoned: Arc<AtomicBool>,
+    abandoned: Arc<AtomicBool>,
 }
 
 impl Deadline {
-    /// Five seconds from now, or as soon as `is_abandoned` is true: the client has gone.
-    pub fn new(is_abandoned: Arc<AtomicBool>) -> Deadline {
-        Deadline { at: Instant::now() + READ_TIME, is_abandoned }
+    /// Five seconds from now, or as soon as `abandoned` is true: the client has gone.
+    pub fn new(abandoned: &Arc<AtomicBool>) -> Deadline {
+        Deadline { at: Instant::now() + READ_TIME, abandoned: Arc::clone(abandoned) }
     }
 
     /// Ends at `at`, for tests.
     #[cfg(test)]
     fn at(at: Instant) -> Deadline {
-        Deadline { at, is_abandoned: Arc::default() }
+        Deadline { at, abandoned: Arc::default() }
     }
 
     fn is_over(&self) -> bool {
-        Instant::now() >= self.at || self.is_abandoned.load(Ordering::Relaxed)
+        Instant::now() >= self.at || self.abandoned.load(Ordering::Relaxed)
     }
 }
 

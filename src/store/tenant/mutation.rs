@@ -21,11 +21,11 @@ pub struct Mutation {
     pub context: ChangeContext,
     /// The client waits since then.
     pub since: Instant,
-    pub client: Box<dyn Client>,
+    pub client: Box<dyn MutationClient>,
 }
 
 /// The client that waits for a mutation: `WaitingClient` in `api/pipeline.rs`.
-pub trait Client: Send {
+pub trait MutationClient: Send {
     /// The response to these changes. It is stored under the idempotency key, in the same
     /// transaction.
     fn answer(&self, changed: &[Changed]) -> Answer;

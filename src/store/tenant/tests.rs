@@ -91,7 +91,7 @@ const ANSWER: Answer = Answer { status: 204, location: None, etag: None, body: V
 
 const DONE: Outcome = Outcome::Changed(ANSWER);
 
-impl Client for Reporter {
+impl MutationClient for Reporter {
     fn answer(&self, _: &[Changed]) -> Answer {
         (self.inside)();
         ANSWER
@@ -137,7 +137,7 @@ fn wait_until(condition: impl Fn() -> bool) {
 }
 
 fn soon() -> Deadline {
-    Deadline::new(Arc::default())
+    Deadline::new(&Arc::default())
 }
 
 fn exists(tenant: &Tenant, id: i64) -> bool {
@@ -151,7 +151,7 @@ fn the_least_recently_used_is_closed_for_the_next() {
     for id in (1..=5).chain(1..=5) {
         let tenant = tenants.open(TenantId(id)).unwrap();
         add_customer(&tenant, "");
-        assert!(tenants.open_count() <= 3);
+        assert!(tenants.slots().len() <= 3);
     }
     tenants.close();
     for id in 1..=5 {
@@ -448,7 +448,7 @@ fn a_read_that_takes_too_long_is_ended_and_its_connection_works_afterwards() {
         assert!(exists(&tenant, 1));
     }
     let is_abandoned = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let outcome = tenant.read(Deadline::new(is_abandoned), |reading| reading.page(&slow));
+    let outcome = tenant.read(Deadline::new(&is_abandoned), |reading| reading.page(&slow));
     assert_eq!(outcome, Err(StoreError::TimedOut), "the client has gone");
     assert!(exists(&tenant, 1));
 }

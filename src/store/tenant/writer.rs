@@ -34,7 +34,7 @@ use r2d2::Pool;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 
-use super::mutation::{Client, Mutation, Outcome};
+use super::mutation::{Mutation, MutationClient, Outcome};
 use super::upkeep::Upkeep;
 use super::{Failure, Tenant, unavailable};
 use crate::clock::Clock;
@@ -81,7 +81,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Sends the outcome of a mutation, after the commit or when nothing will be committed. If sending
 /// one response panics, Rust prints the panic, and the other responses are sent all the same.
-pub(super) fn send(client: Box<dyn Client>, outcome: Outcome) {
+pub(super) fn send(client: Box<dyn MutationClient>, outcome: Outcome) {
     let _ = catch_unwind(AssertUnwindSafe(|| client.send(outcome)));
 }
 
