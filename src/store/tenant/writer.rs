@@ -62,7 +62,8 @@ const OPERATION: u64 = 640 << 10;
 const LARGEST_GROUP: u64 = 228 * OPERATION;
 
 /// The WAL that is emptied before the next group. A group can make it longer by [`GROUP_BYTES`] and
-/// one batch, so it stays under 128 MiB.
+/// one batch, so it stays under 128 MiB. If another process keeps the WAL from being emptied, the
+/// file takes only deletions, and these make the WAL longer than that.
 const LONG_WAL: u64 = 48 << 20;
 
 /// How long a group waits for the reads that use a long WAL: longer than a read of a client takes.
