@@ -170,18 +170,22 @@ fn replace(
     now: Moment,
 ) -> anyhow::Result<()> {
     let (registry, tenant) = open_tenant(options, &key.tenant)?;
-    let replaced = operator(&registry, &tenant, now).replace_key(key.id, overlap)?;
-    let Replacement { old, new, key } = replaced;
+    let operator = operator(&registry, &tenant, now);
+    let replaced = operator.replace_key(key.id, overlap)?;
+    let Replacement { old, new, key } = &replaced;
     let more = [
         ("done", json!("replaced")),
         ("tenant", json!(tenant.name)),
         ("key", json!(key)),
         ("replaced", json!({"id": old.id, "expires_at": old.expires_at})),
     ];
-    let document = document(&new, now, more);
+    let document = document(new, now, more);
     let end = old.expires_at.map(|end| end.to_string()).unwrap_or_default();
     let note = format!("key {} ends at {end}; key {} of {}", old.id, new.id, tenant.name);
-    show(options, &document, &note, &key)
+    show(options, &document, &note, key).or_else(|error| {
+        operator.take_back(&replaced)?;
+        Err(error)
+    })
 }
 
 /// Shows a new key, alone on standard output. If that fails, nobody has seen it.

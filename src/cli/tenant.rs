@@ -192,7 +192,11 @@ fn set_password(
     operator.set_password(&password::hash(&password)?)?;
     if generate {
         let text = format!("panel password of {name}, shown this once: {password}");
-        return options.report(&json!({"name": name, "password": password}), &text);
+        let shown = options.report(&json!({"name": name, "password": password}), &text);
+        return shown.or_else(|error| {
+            operator.set_password(&tenant.password_hash)?;
+            Err(error)
+        });
     }
     let text = format!("the panel password of {name} is set; all its sessions are ended");
     options.report(&json!({"name": name}), &text)

@@ -144,5 +144,19 @@ fn secrets_that_cannot_be_printed_are_taken_back() {
     unprinted(&["serve", "--listen", "127.0.0.1:0", "--create-tenant", "other"]);
     assert_eq!(data_dir.cli_json(&["key", "list", "acme"]), json!([]));
     assert_eq!(data_dir.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 1);
+    let create = ["key", "create", "acme", "--name", "x", "--scope", "all"];
+    let key =
+        data_dir.cli_json(&[&create[..], &["--expires", "2999-06-30"]].concat())["id"].to_string();
+    let secrets = || {
+        let sql = "SELECT password_hash FROM tenants";
+        let registry = database(&data_dir.registry_file());
+        let password: String = registry.query_row(sql, [], |row| row.get(0)).unwrap();
+        (data_dir.cli_json(&["key", "list", "acme"]), password)
+    };
+    let before = secrets();
+    unprinted(&["key", "replace", "acme", &key]);
+    unprinted(&["key", "replace", "acme", &key, "--overlap", "0"]);
+    unprinted(&["tenant", "password", "acme", "--generate"]);
+    assert_eq!(secrets(), before);
     data_dir.cli(&["check"]).done();
 }

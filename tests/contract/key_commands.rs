@@ -235,18 +235,3 @@ fn a_key_that_is_revoked_or_expired_or_somebody_elses_is_not_replaced() {
         server.cli(&["key", "replace", "acme", "1", &format!("--overlap={overlap}")]).ends_with(2);
     }
 }
-
-#[test]
-fn a_new_key_that_cannot_be_printed_fails_and_the_old_one_lasts_for_the_overlap() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let old = tenant.key(ALL);
-    let mut command = server.command();
-    command.arg("--data-dir").arg(server.data()).args(["key", "replace", "acme", "1"]);
-    command.stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    server.with_key(&old.key).get(RECORDS).is(200);
-    let new = server.cli(&["key", "replace", "acme", "2"]).done();
-    server.with_key(new.stdout.trim()).get(RECORDS).is(200);
-}

@@ -287,6 +287,18 @@ impl Administration<'_> {
         })
     }
 
+    /// Gives the old key of a replacement its former end again, and deletes the new key, which
+    /// nobody has seen.
+    pub fn take_back(&self, Replacement { old, new, .. }: &Replacement) -> Result<()> {
+        self.change(|transaction| {
+            let mut old = self.find_key(transaction, old.id)?;
+            old.expires_at = new.expires_at;
+            update(transaction, &old)?;
+            Ok(self.record(transaction, EventKind::KeyExpiryChanged, Some(&old))?)
+        })?;
+        self.delete_key(new.id).map(drop)
+    }
+
     fn find_key(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
         let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
         let mut find = transaction.prepare_cached(&sql)?;
