@@ -166,13 +166,18 @@ fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "not an IP address and a port, such as 0.0.0.0:8080 or [::]:8080")
 }
 
+/// Parses a whole number. `parse` alone also takes a `+`.
+pub fn whole<N: FromStr>(text: &str) -> Option<N> {
+    if text.starts_with('+') { None } else { text.parse().ok() }
+}
+
 /// Parses a number of a type such as `NonZeroU32`.
 pub fn positive<N: FromStr>(text: &str) -> Result<N, &'static str> {
-    text.parse().map_err(|_| "not a whole number from 1, such as 100")
+    whole(text).ok_or("not a whole number from 1, such as 100")
 }
 
 fn number_from<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (MIN..=MAX).contains(number));
+    let number = whole(text).filter(|number| (MIN..=MAX).contains(number));
     number.ok_or_else(|| format!("not a whole number from {MIN} to {MAX}"))
 }
 
@@ -211,7 +216,7 @@ fn size(text: &str) -> Result<u64, &'static str> {
         Some(number) => (number, 1 << 30),
         None => (text.strip_suffix("MiB").ok_or(INVALID)?, 1 << 20),
     };
-    let number: NonZeroU32 = number.parse().map_err(|_| INVALID)?;
+    let number: NonZeroU32 = whole(number).ok_or(INVALID)?;
     Ok(u64::from(number.get()) * unit)
 }
 
@@ -233,7 +238,9 @@ mod tests {
     fn sizes_have_binary_units() {
         assert_eq!(size("10GiB"), Ok(10 << 30));
         assert_eq!(size("1MiB"), Ok(1 << 20));
-        for invalid in ["", "10", "10GB", "-1GiB", "0MiB", "1.5GiB", "99999999999999999GiB"] {
+        for invalid in
+            ["", "10", "10GB", "-1GiB", "+1GiB", "0MiB", "1.5GiB", "99999999999999999GiB"]
+        {
             assert!(size(invalid).is_err(), "{invalid}");
         }
     }

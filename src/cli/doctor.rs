@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::GlobalOptions;
 use super::user::{self, quoted};
 use crate::clock::{Clock, Moment};
+use crate::config::whole;
 use crate::files::{free_space, user_name};
 use crate::store::archive::{BackupKind, Finding, backup, check};
 use crate::store::registry::{KeyState, Registry};
@@ -33,7 +34,7 @@ pub(super) struct Arguments {
 }
 
 fn days(text: &str) -> Result<u16, &'static str> {
-    text.parse().map_err(|_| "not a number of days from 0 to 65535, such as 2")
+    whole(text).ok_or("not a number of days from 0 to 65535, such as 2")
 }
 
 /// The free space from which on there is no warning.

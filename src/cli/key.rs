@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::output::{print_document, print_stderr};
 use super::{GlobalOptions, open_tenant};
+use crate::api::filter::parse_timestamp;
 use crate::clock::{Clock, Moment, Timestamp};
-use crate::config::duration;
-use crate::model::validation::is_date;
-use crate::model::{KeyId, Scopes};
+use crate::config::{duration, whole};
+use crate::model::{Bound, KeyId, Scopes};
 use crate::store::registry::{
     self, Admin, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, RegistryError,
     Replacement, TenantRow,
@@ -250,7 +250,7 @@ fn key_name(text: &str) -> Result<String, &'static str> {
 }
 
 pub(super) fn key_id(text: &str) -> Result<KeyId, &'static str> {
-    text.parse().map_err(|_| "not the number of a key; `tenantdesk key list TENANT` shows numbers")
+    whole(text).ok_or("not the number of a key; `tenantdesk key list TENANT` shows numbers")
 }
 
 fn expiry(text: &str) -> Result<Expiry, &'static str> {
@@ -259,12 +259,9 @@ fn expiry(text: &str) -> Result<Expiry, &'static str> {
     if text == "never" {
         return Ok(Expiry(None));
     }
-    let end = if is_date(text) {
-        Timestamp::end_of_day(text)
-    } else if let Ok(timestamp) = text.parse() {
-        Some(timestamp)
-    } else {
-        Clock::system().now().after(duration(text).ok_or(INVALID)?)
+    let end = match parse_timestamp(text, Bound::To) {
+        Some(end) => end.parse().ok(),
+        None => Clock::system().now().after(duration(text).ok_or(INVALID)?),
     };
     end.map(|end| Expiry(Some(end))).ok_or("too far away")
 }
@@ -278,7 +275,7 @@ fn limit(text: &str) -> Result<Limit, String> {
     if text == "default" {
         return Ok(Limit(None));
     }
-    let number = text.parse().ok().filter(|limit: &NonZeroU32| limit.get() <= MAX_RATE_LIMIT);
+    let number = whole(text).filter(|limit: &NonZeroU32| limit.get() <= MAX_RATE_LIMIT);
     let limit = number.ok_or_else(|| format!("not default or a number from 1 to {MAX_RATE_LIMIT}"));
     limit.map(|limit| Limit(Some(limit)))
 }

@@ -49,9 +49,21 @@ fn an_end_in_the_past_fails_and_one_that_is_none_is_wrong_usage() {
     for past in ["2020-02-29", "2020-02-29T12:00:00Z", "0d"] {
         create(past).fails_saying("must be in the future");
     }
-    for wrong in
-        ["", "tomorrow", "30", "2026-02-30", "2026-02-28T12:00:00", "9999-12-31", "999999999d"]
-    {
+    for wrong in [
+        "",
+        "tomorrow",
+        "30",
+        "2026-02-30",
+        "2026-02-28T12:00:00",
+        "9999-12-31",
+        "999999999d",
+        // ISO 8601, but not RFC 3339.
+        "2999-12-31 19:30Z",
+        "2999-12-31T19:30+01",
+        "29991231T193000Z",
+        "+002999-12-31T19:30:00Z",
+        "2999-12-31T19:30:00+01:00[Europe/Berlin]",
+    ] {
         create(wrong).ends_with(2);
     }
     // A duration has one whole number and one of the four units.
@@ -110,7 +122,7 @@ fn a_limit_is_1_to_100000() {
     let data_dir = DataDir::new(false);
     let tenant = data_dir.tenant("acme");
     tenant.key(ALL);
-    for wrong in ["0", "100001", "x", "", "-1", "1.5", "Default"] {
+    for wrong in ["0", "100001", "x", "", "-1", "+1", "1.5", "Default"] {
         data_dir.cli(&["key", "limit", "acme", "1", "--", wrong]).ends_with(2);
         let option = format!("--rate-limit={wrong}");
         data_dir
