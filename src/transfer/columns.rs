@@ -246,12 +246,21 @@ impl Converted {
     }
 }
 
-/// The cents of an amount such as `1299`, `-12.5` or, with the decimal sign `,`, `1.299,50`.
+/// The cents of an amount such as `1299`, `$1,299.50` or, with the decimal sign `,`, `-1.299,50 €`.
 pub(super) fn cents_of(text: &str, decimal: Option<char>) -> Option<i64> {
-    let text = text.trim().trim_end_matches(['€', '$', '£']).trim_end();
-    let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
+    let is_currency = |letter: char| "€$£".contains(letter) || letter.is_whitespace();
+    let text = text.trim_matches(is_currency);
+    let (sign, text) = match text.strip_prefix('-') {
+        Some(text) => (-1, text.trim_start_matches(is_currency)),
+        None => (1, text),
+    };
     let (whole, decimals) = text.split_once(decimal.unwrap_or('.')).unwrap_or((text, "00"));
-    let separator = decimal.map(|decimal| if decimal == ',' { '.' } else { ',' });
+    let separator = match decimal {
+        Some(',') => Some('.'),
+        Some(_) => Some(','),
+        // Without a map, `1,299` may be 1299 or 1.299, and `1,299.50` is clear.
+        None => text.contains('.').then_some(','),
+    };
     let mut groups = whole.split(|letter| Some(letter) == separator);
     let mut digits = groups.next()?.to_owned();
     let is_grouped = digits.len() <= 3;
@@ -435,5 +444,25 @@ mod tests {
         let of_hardware =
             ["employee_number", "employee_email", "customer_number", "customer_email"];
         assert_eq!(names(&HARDWARE), of_hardware);
+    }
+
+    #[test]
+    fn an_amount_may_have_a_currency_sign_and_separated_thousands() {
+        for (text, decimal, cents) in [
+            ("1299", None, Some(129_900)),
+            ("€5", None, Some(500)),
+            ("5 €", None, Some(500)),
+            ("-£ 12.5", None, Some(-1250)),
+            ("$1,299.50", None, Some(129_950)),
+            ("$1,299", Some('.'), Some(129_900)),
+            ("€-1.299,50", Some(','), Some(-129_950)),
+            ("1,299", None, None),
+            ("1,29.50", None, None),
+            ("1299.505", None, None),
+            ("1.299,50", None, None),
+            ("€", None, None),
+        ] {
+            assert_eq!(cents_of(text, decimal), cents, "{text}");
+        }
     }
 }
