@@ -110,7 +110,7 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     let leave = &mut |resource: &Resource, id: RecordId, reason: &str| {
         if options.json {
             left.push(LeftRecord { resource: resource.plural, id, reason: reason.to_owned() });
-            return Ok(());
+            return;
         }
         // "was changed", "would refer", "must stay".
         let kind = reason.split(' ').next().unwrap_or_default();
@@ -118,7 +118,6 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
         if lines.len() < MAX_NAMED {
             lines.push(format!("  {} {} {reason}\n", resource.name, id.0));
         }
-        Ok(())
     };
     let outcome = take_back(&mut file, &selection, &context, *dry_run, leave);
     file.checkpoint();

@@ -63,24 +63,19 @@ pub fn explain(error: &DatabaseError) -> String {
 }
 
 /// Why a request's read or mutation was not done. The cause is in the log already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
     /// The tenant's file is missing, damaged, of another schema, read-only or locked for too long.
-    #[error("the tenant's file cannot be used")]
     Unavailable,
-    #[error("the tenant's file has reached its size limit")]
+    /// The tenant's file has reached its size limit.
     SizeLimit,
     /// The disk is full, or nearly so.
-    #[error("the disk has too little free space")]
     DiskFull,
     /// The operator has suspended the tenant since the request came.
-    #[error("the tenant is suspended")]
     Inactive(Inactive),
     /// The read ran into its deadline.
-    #[error("the read took too long")]
     TimedOut,
     /// The program failed, not the file.
-    #[error("the store failed")]
     Internal,
 }
 

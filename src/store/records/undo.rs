@@ -14,7 +14,6 @@
 //! concerned, and the caller gets each record that stays when it is found.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use rusqlite::params;
 use serde::Serialize;
@@ -26,7 +25,7 @@ use super::read::read_value;
 use super::{Record, Writing};
 use crate::clock::Timestamp;
 use crate::model::{ALL, CREATED_AT, KeyId, RecordId, Resource};
-use crate::store::error::{DatabaseError, StoreError, explain};
+use crate::store::error::{DatabaseError, explain};
 
 /// Selects the entries that meet all of these conditions.
 #[derive(Clone, Debug)]
@@ -68,15 +67,13 @@ pub enum UndoError {
     )]
     Incomplete(Timestamp),
     #[error("{0}; nothing was changed")]
-    NoSpace(StoreError),
-    #[error("the records that stay cannot be listed: {0}; nothing was changed")]
-    Output(#[from] io::Error),
+    NoSpace(&'static str),
     #[error("the tenant's file cannot be used: {}; nothing was changed", explain(.0))]
     Database(#[from] DatabaseError),
 }
 
 /// Takes a record that stays as it is, and the predicate of a sentence that says why.
-pub type Leave<'a> = dyn FnMut(&Resource, RecordId, &str) -> io::Result<()> + 'a;
+pub type Leave<'a> = dyn FnMut(&Resource, RecordId, &str) + 'a;
 
 /// An undo inside its transaction.
 pub struct Undo<'a> {
@@ -172,7 +169,7 @@ impl Undo<'_> {
             };
             if let Some(reason) = reason {
                 *undone.left.entry(resource.plural.to_owned()).or_default() += 1;
-                (self.leave)(resource, id, &reason)?;
+                (self.leave)(resource, id, &reason);
             }
             self.writing.flush_if_large()?;
         }

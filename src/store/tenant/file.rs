@@ -12,7 +12,7 @@ use crate::files::free_space;
 use crate::model::{Resource, TenantId};
 use crate::store::data_dir::tenant_database;
 use crate::store::database::{self, Database, Role, wait_for};
-use crate::store::error::{DatabaseError, OpenError, StoreError};
+use crate::store::error::{DatabaseError, OpenError};
 use crate::store::records::{self, Reading, Writing};
 
 /// A tenant's file, open for one command.
@@ -95,15 +95,16 @@ impl FileTransaction<'_> {
     }
 
     /// Why a server would accept only deletions now. `None` if it would accept all changes.
-    pub fn find_shortage(&self) -> Result<Option<StoreError>, DatabaseError> {
+    pub fn find_shortage(&self) -> Result<Option<&'static str>, DatabaseError> {
         let path = Path::new(self.transaction.path().unwrap_or_default());
         if free_space(path).is_ok_and(|(_, warning)| warning.is_some()) {
-            return Ok(Some(StoreError::DiskFull));
+            return Ok(Some("the disk has too little free space"));
         }
         let sql = "SELECT max_size FROM changes_state";
         let largest: Option<i64> = self.transaction.query_row(sql, [], |row| row.get(0))?;
         let largest = largest.map_or(u64::MAX, i64::unsigned_abs);
-        Ok((used_bytes(&self.transaction)? >= largest).then_some(StoreError::SizeLimit))
+        let is_full = used_bytes(&self.transaction)? >= largest;
+        Ok(is_full.then_some("the tenant's file has reached its size limit"))
     }
 
     pub fn commit(self, now: Timestamp) -> Result<(), DatabaseError> {
