@@ -66,6 +66,12 @@ pub(super) struct SearchChange {
     id: RecordId,
     old: Option<String>,
     new: Option<String>,
+    /// The bytes that this change and all pending ones before it take.
+    total: usize,
+}
+
+fn total(pending: &[SearchChange]) -> usize {
+    pending.last().map_or(0, |change| change.total)
 }
 
 impl Writing<'_> {
@@ -77,10 +83,10 @@ impl Writing<'_> {
         new: Option<String>,
     ) {
         let bytes = old.as_ref().map_or(0, String::len) + new.as_ref().map_or(0, String::len);
+        let mut pending = self.search.borrow_mut();
         // Short texts take less than their changes.
-        let bytes = bytes + size_of::<SearchChange>();
-        self.pending_bytes.set(self.pending_bytes.get() + bytes);
-        self.search.borrow_mut().push(SearchChange { table: resource.plural, id, old, new });
+        let total = total(&pending) + bytes + size_of::<SearchChange>();
+        pending.push(SearchChange { table: resource.plural, id, old, new, total });
     }
 
     /// How many changes of the search tables are pending, for [`Writing::forget_search`].
@@ -96,13 +102,13 @@ impl Writing<'_> {
     /// Brings the search tables up to date if much is pending. An import has more pending changes
     /// than memory holds.
     pub fn flush_if_large(&self) -> Result<(), DatabaseError> {
-        if self.pending_bytes.get() >= MAX_PENDING { self.flush() } else { Ok(()) }
+        let is_large = total(&self.search.borrow()) >= MAX_PENDING;
+        if is_large { self.flush() } else { Ok(()) }
     }
 
     /// Brings the search tables up to date. Must be called before the transaction commits.
     pub fn flush(&self) -> Result<(), DatabaseError> {
-        self.pending_bytes.set(0);
-        for SearchChange { table, id: RecordId(id), old, new } in self.search.take() {
+        for SearchChange { table, id: RecordId(id), old, new, .. } in self.search.take() {
             if let Some(old) = old {
                 let sql = format!(
                     "INSERT INTO {table}_search ({table}_search, rowid, search)

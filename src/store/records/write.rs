@@ -1,6 +1,6 @@
 //! Changes of records inside a write transaction.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::Deref;
 
 use rusqlite::types::ToSql;
@@ -22,8 +22,6 @@ pub struct Writing<'a> {
     /// Pending changes of the search tables. FTS5 writes a segment at each savepoint, so the tables
     /// are brought up to date once a transaction.
     pub(super) search: RefCell<Vec<SearchChange>>,
-    /// The memory that they take.
-    pub(super) pending_bytes: Cell<usize>,
 }
 
 impl<'a> Deref for Writing<'a> {
@@ -37,11 +35,7 @@ impl<'a> Deref for Writing<'a> {
 impl<'a> Writing<'a> {
     /// [`Writing::flush`] must be called before the transaction commits.
     pub(in crate::store) fn new(connection: &'a Connection) -> Writing<'a> {
-        Writing {
-            reading: Reading::new(connection),
-            search: RefCell::default(),
-            pending_bytes: Cell::default(),
-        }
+        Writing { reading: Reading::new(connection), search: RefCell::default() }
     }
 
     /// Adds a record with the next id, or with `id`. A record that an undo brings back was
