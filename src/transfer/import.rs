@@ -1,8 +1,9 @@
 //! The import of a file in one transaction: all rows or none (contract section 10, `import`).
 //!
-//! Each row is validated and stored before the next row is read, so memory does not grow with the
-//! file, and a pipe can be imported. The first error rolls back at once. The rest of the file is
-//! then only validated. (After a wrong header, the rows are not read.)
+//! Each row is validated and stored before the next row is read, so memory holds no rows, and a pipe
+//! can be imported. With `--keep-ids` and `--update-by`, memory holds the keys. The first error
+//! rolls back at once. The rest of the file is then only validated. (After a wrong header, the rows
+//! are not read.)
 //!
 //! Example: a file has 100,000 rows. Row 3 has a wrong date and row 90,000 a wrong e-mail address.
 //! Row 3 rolls back rows 1 and 2, and other writers of the tenant go on. Rows 4 to 100,000 are

@@ -1,10 +1,10 @@
 //! A change of a record as data, and how it is made inside a write transaction.
 //!
-//! Requests, batches and imports change records by the same rules, which stand here once. A change
-//! comes with values that passed the checks of their fields (model/validation.rs). Its last checks
-//! need the transaction, and run in this order: the record is found, its version meets the
-//! precondition, the references lead to records, the custom fields are not too many, the customer of
-//! a device is its employee's.
+//! A change comes with values that passed the checks of their fields (model/validation.rs). Its last
+//! checks need the transaction. For a request, [`Writing::apply`] makes them in this order: the
+//! record is found, its version meets the precondition, the references lead to records, the custom
+//! fields are not too many, the customer of a device is its employee's. An import (transfer/row.rs)
+//! and an undo have no precondition. They call the other checks themselves.
 
 use super::change_log::ChangeContext;
 use super::read::{Reading, Record};
