@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::GlobalOptions;
-use super::user::{self, quoted};
+use super::user::{self, shell_word};
 use crate::clock::{Clock, Moment};
 use crate::config::whole;
 use crate::files::{free_space, user_name};
@@ -141,7 +141,7 @@ fn check_permissions(data_dir: &Path) -> io::Result<Check> {
         // SQLite may have removed it meanwhile.
         let Ok(found) = look_up(&path) else { continue };
         let (mode, name) = (found.mode() & 0o777, path.display());
-        let argument = quoted(&path.to_string_lossy());
+        let argument = shell_word(&path.to_string_lossy());
         if found.is_symlink() {
             state = State::Fault;
             messages.push(format!("{name} is a symbolic link; put the file in its place"));
@@ -174,7 +174,7 @@ fn check_permissions(data_dir: &Path) -> io::Result<Check> {
         messages.push(format!(
             "{first}, so the service cannot open it ({}); run: sudo chown -R {owner}: {}",
             count(foreign.len() as u64, "such file"),
-            quoted(&data_dir.to_string_lossy())
+            shell_word(&data_dir.to_string_lossy())
         ));
     }
     if messages.is_empty() {

@@ -163,7 +163,7 @@ pub(super) fn run_fields(
     arguments: &FieldsArguments,
 ) -> anyhow::Result<()> {
     if arguments.csv {
-        return print_document(&transfer::header(arguments.resource));
+        return print_document(&transfer::template_header(arguments.resource));
     }
     let documents = Value::from(transfer::describe(arguments.resource));
     options.list(&documents, &["name", "type", "required", "limits", "values", "example"])

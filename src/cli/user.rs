@@ -120,12 +120,12 @@ fn with_sudo() -> String {
     {
         words.extend(["--data-dir".to_owned(), data_dir]);
     }
-    let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    let quoted: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
     format!("run: {}", quoted.join(" "))
 }
 
 /// A word as a shell reads it.
-pub(super) fn quoted(word: &str) -> String {
+pub(super) fn shell_word(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@+".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {
         return word.to_owned();
@@ -142,7 +142,7 @@ mod tests {
         for (word, expected) in
             [("a-b=/c.d", "a-b=/c.d"), ("", "''"), ("#7", "'#7'"), ("it's", r"'it'\''s'")]
         {
-            assert_eq!(quoted(word), expected);
+            assert_eq!(shell_word(word), expected);
         }
     }
 }

@@ -342,7 +342,7 @@ fn example_of(field: &Field) -> Json {
 
 /// The header of a file that a person can fill in. It has a number in place of an id, and an amount
 /// in place of cents.
-pub fn header(resource: &'static Resource) -> String {
+pub fn template_header(resource: &'static Resource) -> String {
     let map = Map::default();
     let columns = Columns::of(resource, &map);
     let mut names = Vec::new();

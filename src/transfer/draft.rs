@@ -40,7 +40,8 @@ pub fn draft(
         if seen.insert(&heading.text) {
             text += &heading.entry();
         } else {
-            text += &format!("# {} stands twice; rename one in the file\n", quoted(&heading.text));
+            text +=
+                &format!("# {} stands twice; rename one in the file\n", toml_text(&heading.text));
         }
     }
     for heading in &headings {
@@ -173,10 +174,10 @@ fn heading_score(columns: &Columns<'_>, heading: &str, name: &str) -> f64 {
     let mut score: f64 = 0.0;
     for (key, words) in synonyms(0) {
         if key == name || key == own {
-            score = score.max(word_score(&fold(heading), words));
+            score = score.max(word_score(&simplify(heading), words));
         }
     }
-    score.max(word_score(&fold(heading), &fold(name)))
+    score.max(word_score(&simplify(heading), &simplify(name)))
 }
 
 /// The highest score of a word that is similar, but not the same.
@@ -207,7 +208,7 @@ fn word_score(text: &str, words: &str) -> f64 {
 }
 
 /// The text in lower case, without umlauts, spaces and punctuation.
-fn fold(text: &str) -> String {
+fn simplify(text: &str) -> String {
     let mut folded = String::new();
     for letter in text.to_lowercase().chars() {
         match letter {
@@ -256,16 +257,16 @@ impl Heading {
 
     /// The line in the section of columns.
     fn entry(&self) -> String {
-        let (heading, name) = (quoted(&self.text), quoted(&self.name));
+        let (heading, name) = (toml_text(&self.text), toml_text(&self.name));
         if !self.name.is_empty() {
             return format!("{heading} = {name}\n");
         }
         let custom: Vec<String> =
-            self.text.split(|letter: char| !letter.is_alphanumeric()).map(fold).collect();
+            self.text.split(|letter: char| !letter.is_alphanumeric()).map(simplify).collect();
         let custom = custom.join("_").trim_matches('_').to_owned();
         let advice =
             if is_name(&custom) { format!(" or \"custom.{custom}\":") } else { String::new() };
-        format!("{heading} = \"\"  #{advice} {}\n", quoted(&self.example))
+        format!("{heading} = \"\"  #{advice} {}\n", toml_text(&self.example))
     }
 
     /// The section of the words that are no values.
@@ -279,19 +280,21 @@ impl Heading {
             if values.contains(&word.as_str()) || is_boolean || is_code {
                 continue;
             }
-            let folded = fold(word);
+            let simple = simplify(word);
             // "inaktiv" is not "aktiv".
-            let is_negated = NEGATIONS.iter().any(|start| folded.starts_with(start));
+            let is_negated = NEGATIONS.iter().any(|start| simple.starts_with(start));
             let mut best = ("", if is_negated { SIMILAR } else { 0.0 });
             for (value, words) in synonyms(1).filter(|(value, _)| values.contains(value)) {
-                let score = word_score(&folded, words).max(word_score(&folded, &fold(value)));
+                let score = word_score(&simple, words).max(word_score(&simple, &simplify(value)));
                 if score > best.1 {
                     best = (value, score);
                 }
             }
             lines += &match best.0 {
-                "" => format!("# {} = \"\"  # choose one of {}\n", quoted(word), values.join(", ")),
-                value => format!("{} = {}\n", quoted(word), quoted(value)),
+                "" => {
+                    format!("# {} = \"\"  # choose one of {}\n", toml_text(word), values.join(", "))
+                }
+                value => format!("{} = {}\n", toml_text(word), toml_text(value)),
             };
         }
         if lines.is_empty() { lines } else { format!("\n[values.{}]\n{lines}", self.name) }
@@ -336,7 +339,7 @@ impl Formats {
                 chosen.push(form);
             }
         }
-        let chosen: Vec<String> = chosen.into_iter().map(quoted).collect();
+        let chosen: Vec<String> = chosen.into_iter().map(toml_text).collect();
         let [_, day_first, month_first, ..] = self.dates;
         let is_ambiguous = day_first > 0 && day_first == month_first;
         let advice = if is_ambiguous { "  # or months before days: \"MM/DD/YYYY\"" } else { "" };
@@ -356,11 +359,11 @@ impl Formats {
 }
 
 /// A text as TOML has it.
-fn quoted(text: &str) -> String {
+fn toml_text(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// English and German words for columns, and after an empty line for values, as [`fold`] writes
+/// English and German words for columns, and after an empty line for values, as [`simplify`] writes
 /// them.
 const SYNONYMS: &str = include_str!("synonyms.txt");
 

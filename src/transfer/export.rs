@@ -52,7 +52,7 @@ pub fn export(
 }
 
 /// The names and kinds of the columns. `custom` are the names of custom fields.
-fn header(resource: &Resource, custom: &[String]) -> Vec<(String, Kind)> {
+fn columns(resource: &Resource, custom: &[String]) -> Vec<(String, Kind)> {
     let mut columns = Vec::new();
     for field in [&ID].into_iter().chain(resource.fields).chain([&CREATED_AT, &UPDATED_AT]) {
         if field.kind == Kind::Custom {
@@ -64,7 +64,7 @@ fn header(resource: &Resource, custom: &[String]) -> Vec<(String, Kind)> {
     columns
 }
 
-enum Cell<'a> {
+enum ExportCell<'a> {
     /// A text, or nothing.
     Text(Cow<'a, str>),
     Date(&'a str),
@@ -72,26 +72,30 @@ enum Cell<'a> {
     Boolean(bool),
 }
 
-/// The cells of a record, in the order of the [`header`].
-fn cells<'a>(resource: &Resource, record: &'a Record, custom_names: &[String]) -> Vec<Cell<'a>> {
-    let mut cells = vec![Cell::Integer(record.id.0)];
+/// The cells of a record, in the order of the [`columns`].
+fn cells<'a>(
+    resource: &Resource,
+    record: &'a Record,
+    custom_names: &[String],
+) -> Vec<ExportCell<'a>> {
+    let mut cells = vec![ExportCell::Integer(record.id.0)];
     for (field, value) in resource.fields.iter().zip(&record.values) {
         match value {
-            Value::Null => cells.push(Cell::Text("".into())),
-            Value::Integer(number) => cells.push(Cell::Integer(*number)),
-            Value::Boolean(value) => cells.push(Cell::Boolean(*value)),
-            Value::Text(text) if field.kind == Kind::Date => cells.push(Cell::Date(text)),
-            Value::Text(text) => cells.push(Cell::Text(text.into())),
+            Value::Null => cells.push(ExportCell::Text("".into())),
+            Value::Integer(number) => cells.push(ExportCell::Integer(*number)),
+            Value::Boolean(value) => cells.push(ExportCell::Boolean(*value)),
+            Value::Text(text) if field.kind == Kind::Date => cells.push(ExportCell::Date(text)),
+            Value::Text(text) => cells.push(ExportCell::Text(text.into())),
             Value::Custom(custom) => {
                 for name in custom_names {
                     let text = custom.get(name).map_or("", String::as_str);
-                    cells.push(Cell::Text(text.into()));
+                    cells.push(ExportCell::Text(text.into()));
                 }
             }
         }
     }
     for time in [record.created_at, record.updated_at] {
-        cells.push(Cell::Text(time.to_string().into()));
+        cells.push(ExportCell::Text(time.to_string().into()));
     }
     cells
 }
@@ -107,16 +111,16 @@ fn write_csv(
     let mut writer = csv::Writer::from_writer(target);
     let count = file.read(|reading| {
         let custom = reading.custom_names(resource)?;
-        let names = header(resource, &custom).into_iter().map(|(name, _)| name);
+        let names = columns(resource, &custom).into_iter().map(|(name, _)| name);
         writer.write_record(names).map_err(io::Error::other)?;
         reading.each(resource, |record| {
             written();
             for cell in cells(resource, record, &custom) {
                 let written = match cell {
-                    Cell::Text(text) => writer.write_field(text.as_bytes()),
-                    Cell::Date(date) => writer.write_field(date),
-                    Cell::Integer(number) => writer.write_field(number.to_string()),
-                    Cell::Boolean(value) => writer.write_field(value.to_string()),
+                    ExportCell::Text(text) => writer.write_field(text.as_bytes()),
+                    ExportCell::Date(date) => writer.write_field(date),
+                    ExportCell::Integer(number) => writer.write_field(number.to_string()),
+                    ExportCell::Boolean(value) => writer.write_field(value.to_string()),
                 };
                 written.map_err(io::Error::other)?;
             }
@@ -163,14 +167,14 @@ fn write_workbook(
     };
     let count = file.read(|reading| {
         let custom = reading.custom_names(resource)?;
-        let header = header(resource, &custom);
-        sheet.begin(resource.plural, &header).map_err(io::Error::other)?;
+        let columns = columns(resource, &custom);
+        sheet.begin(resource.plural, &columns).map_err(io::Error::other)?;
         let count = reading.each(resource, |record| {
             written();
             sheet.write(cells(resource, record, &custom)).map_err(io::Error::other)?;
             Ok::<(), ExportError>(())
         })?;
-        sheet.end(header.len()).map_err(io::Error::other)?;
+        sheet.end(columns.len()).map_err(io::Error::other)?;
         Ok::<u64, ExportError>(count)
     })?;
     let mut whole = tempfile_in(scratch)?;
@@ -209,27 +213,29 @@ impl Sheet<'_> {
         Ok(())
     }
 
-    fn write(&mut self, cells: Vec<Cell<'_>>) -> Result<(), XlsxError> {
+    fn write(&mut self, cells: Vec<ExportCell<'_>>) -> Result<(), XlsxError> {
         /// A spreadsheet keeps 15 digits of a number.
         const TOO_LARGE: u64 = 1_000_000_000_000_000;
         self.row += 1;
         let Sheet { sheet, row, text: format, date: date_format } = self;
         for (column, cell) in (0..).zip(cells) {
             match cell {
-                Cell::Text(text) if text.is_empty() => continue,
-                Cell::Text(text) => sheet.write_string_with_format(*row, column, text, format)?,
+                ExportCell::Text(text) if text.is_empty() => continue,
+                ExportCell::Text(text) => {
+                    sheet.write_string_with_format(*row, column, text, format)?
+                }
                 // Before March 1900, the dates of spreadsheet programs differ.
-                Cell::Date(text) => match ExcelDateTime::parse_from_str(text) {
+                ExportCell::Date(text) => match ExcelDateTime::parse_from_str(text) {
                     Ok(date) if text >= "1900-03-01" => {
                         sheet.write_datetime_with_format(*row, column, &date, date_format)?
                     }
                     _ => sheet.write_string_with_format(*row, column, text, format)?,
                 },
-                Cell::Integer(number) if number.unsigned_abs() >= TOO_LARGE => {
+                ExportCell::Integer(number) if number.unsigned_abs() >= TOO_LARGE => {
                     sheet.write_string_with_format(*row, column, number.to_string(), format)?
                 }
-                Cell::Integer(number) => sheet.write_number(*row, column, number as f64)?,
-                Cell::Boolean(value) => sheet.write_boolean(*row, column, value)?,
+                ExportCell::Integer(number) => sheet.write_number(*row, column, number as f64)?,
+                ExportCell::Boolean(value) => sheet.write_boolean(*row, column, value)?,
             };
         }
         Ok(())

@@ -21,7 +21,7 @@ mod tests;
 use std::fmt;
 use std::path::Path;
 
-pub use columns::{describe, header};
+pub use columns::{describe, template_header};
 pub use draft::{draft, guess_encoding};
 pub use export::{ExportError, export};
 pub use import::{Import, ImportError, Imported};
