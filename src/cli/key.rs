@@ -281,7 +281,8 @@ fn limit(text: &str) -> Result<Limit, String> {
 }
 
 fn scopes(text: &str) -> Result<Scopes, String> {
-    let names = || Scopes::every().names().join(", ");
-    Scopes::parse(text)
-        .ok_or_else(|| format!("there is no such scope; there are {}, read and all", names()))
+    Scopes::parse(text).ok_or_else(|| {
+        let names = Scopes::every().names().join(", ");
+        format!("there is no such scope; there are {names}, read and all")
+    })
 }

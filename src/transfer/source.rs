@@ -126,8 +126,8 @@ const CUT_OFF: &str = "The file may be cut off: its last line ends early, and ha
                        If the file is complete, add a line break at its end.";
 const CARRIAGE_RETURN: &str =
     "The line has a carriage return; save the file with Windows or Unix line ends.";
-const TOO_LONG: &str = "The row has more than 1 MiB. In CSV, perhaps a quote is not \
-                                   closed. In JSON Lines, each line has one object.";
+const TOO_LONG: &str = "The row has more than 1 MiB. In CSV, perhaps a quote is not closed. In JSON \
+                        Lines, each line has one object.";
 
 impl<R: BufRead> CsvRows<R> {
     fn new(source: R) -> CsvRows<R> {
