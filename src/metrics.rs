@@ -57,7 +57,7 @@ pub struct Metrics {
     /// Counts the lines of the log that were lost.
     pub lost_lines: OnceLock<ErrorCounter>,
     lost: Counter,
-    /// The free space of the data directory, in bytes, when it was last probed.
+    /// The free space of the data directory, in bytes, when it was last measured.
     pub free_space: Gauge,
     resident_memory: Gauge,
     open_descriptors: Gauge,

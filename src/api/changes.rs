@@ -33,7 +33,7 @@ pub fn read(
 /// # Errors
 ///
 /// `bad_request` if a parameter is unknown or its value is not valid.
-pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<ChangesQuery, ApiError> {
+fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<ChangesQuery, ApiError> {
     query.only(&PARAMETERS)?;
     let limit = parse_limit(query)?;
     let start = match query.get("cursor") {

@@ -213,7 +213,7 @@ pub fn write_cursor(position: &KeysetPosition, list: &ListQuery) -> String {
 /// # Errors
 ///
 /// `bad_request` if the cursor is damaged or belongs to another list.
-pub(super) fn parse_cursor(text: &str, list: &ListQuery) -> Result<KeysetPosition, ApiError> {
+fn parse_cursor(text: &str, list: &ListQuery) -> Result<KeysetPosition, ApiError> {
     let bytes = decode(text).ok_or_else(damaged)?;
     let (list_fingerprint, position) = list_position(&bytes).ok_or_else(damaged)?;
     if list_fingerprint != fingerprint(list) {

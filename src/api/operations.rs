@@ -210,13 +210,12 @@ pub(super) fn json_object(request: &Request) -> Result<(&[u8], JsonObject), ApiE
     let Body::Whole(body) = &request.body else {
         return Err(ErrorCode::PayloadTooLarge.into());
     };
-    Ok((body, parse_object(body).map_err(|error| invalid_json(&error.to_string()))?))
-}
-
-/// `invalid_json`; the message names line and column.
-pub(super) fn invalid_json(fault: &str) -> ApiError {
-    let message = format!("The body is not one JSON object in UTF-8: {fault}.");
-    ApiError::new(ErrorCode::InvalidJson, message)
+    // The fault names line and column.
+    let object = parse_object(body).map_err(|fault| {
+        let message = format!("The body is not one JSON object in UTF-8: {fault}.");
+        ApiError::new(ErrorCode::InvalidJson, message)
+    })?;
+    Ok((body, object))
 }
 
 /// Why the headers do not say that the body is plain JSON.

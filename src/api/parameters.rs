@@ -94,11 +94,6 @@ impl Query {
 
     /// The value of `Link` (RFC 8288) for the page from `cursor` on. `path` is the request's path.
     pub fn link_to_next(&self, path: &str, cursor: &str) -> String {
-        format!("<{path}?{}>; rel=\"next\"", self.with_cursor(cursor))
-    }
-
-    /// This query with another cursor, encoded for the header `Link`.
-    pub fn with_cursor(&self, cursor: &str) -> String {
         /// Characters that a URI in the header `Link` must not contain (RFC 8288 section 3).
         const UNSAFE: &AsciiSet =
             &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`');
@@ -106,7 +101,7 @@ impl Query {
         let mut pieces: Vec<String> =
             kept.map(|p| utf8_percent_encode(&p.raw, UNSAFE).to_string()).collect();
         pieces.push(format!("cursor={cursor}"));
-        pieces.join("&")
+        format!("<{path}?{}>; rel=\"next\"", pieces.join("&"))
     }
 }
 

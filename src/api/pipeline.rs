@@ -238,7 +238,7 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
 }
 
 /// An error of the key, with the challenge of RFC 6750 section 3.
-pub(super) fn unauthorized(code: ErrorCode) -> ApiError {
+fn unauthorized(code: ErrorCode) -> ApiError {
     let is_absent = code == ErrorCode::MissingAuthorization;
     let challenge = if is_absent { "Bearer" } else { "Bearer error=\"invalid_token\"" };
     ApiError::from(code).header("WWW-Authenticate", challenge)
