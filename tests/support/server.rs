@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::thread;
 
 use serde_json::Value;
@@ -410,6 +410,44 @@ impl Tenant {
     }
 }
 
+/// A data directory with the tenant `acme` and a key with every scope. Most tests start with a
+/// copy, because the two commands and the hash of the password take longer than many a test.
+static ACME: LazyLock<PreparedDir> = LazyLock::new(|| {
+    let data_dir = DataDir::new(false);
+    let key = data_dir.tenant("acme").key(ALL).key;
+    let data = data_dir.data();
+    let read = |path: PathBuf| {
+        let permissions = path.metadata().unwrap().permissions();
+        let content = path.is_file().then(|| std::fs::read(&path).unwrap());
+        (path.strip_prefix(data_dir.home()).unwrap().to_owned(), permissions, content)
+    };
+    let paths = std::iter::once(data.clone()).chain(super::tree(&data));
+    PreparedDir { paths: paths.map(read).collect(), secrets: data_dir.secrets(), key }
+});
+
+/// The paths of a data directory, parents first, and the secrets that its commands printed.
+struct PreparedDir {
+    /// A file has a content, a directory has none.
+    paths: Vec<(PathBuf, std::fs::Permissions, Option<Vec<u8>>)>,
+    secrets: Vec<String>,
+    key: String,
+}
+
+impl PreparedDir {
+    fn copy_to(&self, data_dir: &Arc<DataDir>) -> Api {
+        for (path, permissions, content) in &self.paths {
+            let path = data_dir.home().join(path);
+            match content {
+                Some(content) => std::fs::write(&path, content).unwrap(),
+                None => std::fs::create_dir(&path).unwrap(),
+            }
+            std::fs::set_permissions(&path, permissions.clone()).unwrap();
+        }
+        self.secrets.iter().for_each(|secret| data_dir.keep_secret(secret));
+        data_dir.with_key(&self.key)
+    }
+}
+
 /// How a server is started.
 #[derive(Debug)]
 pub(crate) struct Setup {
@@ -476,6 +514,14 @@ impl Setup {
     pub(crate) fn start(self) -> TestServer {
         let data_dir = DataDir::new(self.unprivileged);
         self.start_at(data_dir)
+    }
+
+    /// Starts on a copy of [`ACME`], and returns a client of that tenant with every scope.
+    #[track_caller]
+    fn start_with_api(self) -> (TestServer, Api) {
+        let data_dir = DataDir::new(false);
+        let api = ACME.copy_to(&data_dir);
+        (self.start_at(data_dir), api)
     }
 
     /// Starts on an existing data directory.
@@ -583,18 +629,13 @@ impl TestServer {
     /// The shipped binary with the tenant `acme`, and a client of that tenant with every scope.
     #[track_caller]
     pub(crate) fn with_api() -> (TestServer, Api) {
-        TestServer::start().and_api()
+        Setup::plain().start_with_api()
     }
 
     /// The same with a rate limit that no test reaches.
     #[track_caller]
     pub(crate) fn with_unlimited_api() -> (TestServer, Api) {
-        TestServer::without_rate_limit().and_api()
-    }
-
-    fn and_api(self) -> (TestServer, Api) {
-        let api = self.tenant("acme").with_scopes(ALL);
-        (self, api)
+        Setup::without_rate_limit().start_with_api()
     }
 
     #[track_caller]
