@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -51,8 +52,10 @@ impl Fixture {
     }
 
     pub(super) fn tenant(&self, name: &str) -> TenantRow {
-        let hash = password::hash("correct horse battery").unwrap();
-        self.registry().create_tenant(name, None, &hash, None, self.clock.now()).unwrap().0
+        // Hashing takes most of the time of a test, so all tenants have the same hash.
+        static HASH: LazyLock<String> =
+            LazyLock::new(|| password::hash("correct horse battery").unwrap());
+        self.registry().create_tenant(name, None, &HASH, None, self.clock.now()).unwrap().0
     }
 
     pub(super) fn key(&self, tenant: i64) -> (KeyRow, String) {
