@@ -164,10 +164,21 @@ impl Scale {
         assert_eq!(said["rows"], self.count);
         self.table.0.push(("the server meanwhile".to_owned(), Duration::ZERO, usage));
         assert_eq!(self.api.total(PATH), self.count);
+        self.take_back();
         self.api.customer("Another");
         let log = self.server.data().join("tenants/1.db-wal");
         assert!(fs::metadata(&log).unwrap().len() < LONGEST_LOG, "{:?}", fs::metadata(&log));
         fs::remove_file(file).unwrap();
+    }
+
+    /// Takes the import back, and then takes that back.
+    fn take_back(&mut self) {
+        for (operation, left) in [("undo, deletes all", 0), ("undo, creates all", self.count)] {
+            let last = self.here("last change", &["changes", "acme", "--last", "1"]);
+            let request = last[0]["request_id"].as_str().unwrap();
+            self.here(operation, &["undo", "acme", "--request", request]);
+            assert_eq!(self.api.total(PATH), left);
+        }
     }
 
     /// The first page and a far one of every sort, a filter by every field, and searches for words
@@ -213,10 +224,11 @@ impl Scale {
     }
 
     fn export(&mut self) {
-        for format in ["csv", "jsonl"] {
+        for format in ["csv", "jsonl", "xlsx"] {
             let file = self.server.home().join(format!("out.{format}"));
             let file = file.to_str().unwrap();
-            let said = self.here("export", &["export", "acme", "hardware", "--output", file]);
+            let operation = format!("export as {format}");
+            let said = self.here(&operation, &["export", "acme", "hardware", "--output", file]);
             assert_eq!(said["rows"], self.count);
             fs::remove_file(file).unwrap();
         }
