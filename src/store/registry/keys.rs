@@ -199,11 +199,12 @@ impl Registry {
 
     /// The tenant's keys, the oldest first, with the last uses that are not written yet.
     pub fn list_keys(&self, tenant_id: TenantId) -> Result<Vec<KeyRow>> {
+        // A use that is written meanwhile is still in memory.
+        let unwritten = self.unwritten.lock();
         let mut keys: Vec<KeyRow> = self.read(|connection| {
             let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 ORDER BY id");
             connection.prepare_cached(&sql)?.query_map([tenant_id.0], KeyRow::read)?.collect()
         })?;
-        let unwritten = self.unwritten.lock();
         for key in &mut keys {
             key.last_used_at = unwritten.uses.get(&key.id).copied().or(key.last_used_at);
         }

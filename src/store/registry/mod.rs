@@ -259,30 +259,25 @@ impl Registry {
         self.unwritten.lock().uses.insert(key.id, minute.max(key.created_at));
     }
 
-    /// Writes what is in memory. The next call writes last uses that cannot be written now. Failed
-    /// sign-ins that cannot be written are in the log alone.
+    /// Writes what is in memory. A last use leaves the memory once it is written, so every reader
+    /// finds it in one of both. Failed sign-ins that cannot be written are in the log alone.
     pub fn flush(&self) -> Result<()> {
-        let mut unwritten = self.unwritten.lock();
+        let unwritten = self.unwritten.lock();
         if unwritten.uses.is_empty() && unwritten.failed_sign_ins.is_empty() {
             return Ok(());
         }
-        let uses = std::mem::take(&mut unwritten.uses);
+        let uses = unwritten.uses.clone();
         drop(unwritten);
         let pairs = uses.iter().map(|(key, minute)| (key.to_string(), minute.to_string()));
         let json = pairs.collect::<serde_json::Value>().to_string();
-        let written = self.change(|transaction| {
+        self.change(|transaction| {
             let sql = "UPDATE keys SET last_used_at = used.value FROM json_each(?1) AS used
                  WHERE keys.id = CAST(used.key AS INTEGER) AND last_used_at IS NOT used.value";
             transaction.prepare_cached(sql)?.execute([json])?;
             Ok(self.write_failed_sign_ins(transaction)?)
-        });
-        if written.is_err() {
-            let mut unwritten = self.unwritten.lock();
-            for (key, minute) in uses {
-                unwritten.uses.entry(key).or_insert(minute);
-            }
-        }
-        written
+        })?;
+        self.unwritten.lock().uses.retain(|key, minute| uses.get(key) != Some(minute));
+        Ok(())
     }
 
     fn write_failed_sign_ins(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
