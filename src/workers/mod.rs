@@ -67,6 +67,10 @@ const MAX_PASSWORDS_OF_ADDRESS: usize = MAX_WAITING_PASSWORDS / 4;
 /// A tenant may run one job at a time for each 16 workers.
 const WORKERS_PER_TENANT_JOB: usize = 16;
 
+/// The panels of all tenants may run one job at a time for each 8 workers. Each form holds its worker
+/// until it is on the disk. If the disk hangs, the forms of many admins must not hold every worker.
+const WORKERS_PER_PANEL_JOB: usize = 8;
+
 /// One of so many workers is kept for lanes that were empty. Example: 64 busy tenants occupy 24 of
 /// 32 workers, and the rest of their jobs wait. A quiet tenant's request starts at once on one of
 /// the other workers. Without this rule, it would wait until the lists of several tenants end.
@@ -311,6 +315,10 @@ impl<J> Scheduler<J> {
     /// worker, and a new request of any tenant would not even be received.
     fn start_next(&mut self) -> Option<(Lane, J)> {
         let running: usize = self.lanes.iter().map(|state| state.running).sum();
+        let is_panel = |state: &LaneState<J>| matches!(state.lane, Lane::Panel(_));
+        let panels: usize =
+            self.lanes.iter().filter(|state| is_panel(state)).map(|state| state.running).sum();
+        let most_panels = (self.workers / WORKERS_PER_PANEL_JOB).max(1);
         // With `max`, a pool of one worker runs jobs, too. `serve` has at least 4 workers.
         let most = self.workers.max(2) - 1;
         let most_of_busy = most.min(self.workers - self.workers / KEPT_FOR_NEW_LANES);
@@ -318,6 +326,7 @@ impl<J> Scheduler<J> {
         for (position, state) in self.lanes.iter().enumerate() {
             let may_run = !state.waiting.is_empty()
                 && state.running < state.lane.max_running(self.workers)
+                && (panels < most_panels || !is_panel(state))
                 && running < if state.is_new { most } else { most_of_busy };
             if may_run && next.is_none_or(|(_, fewest)| state.running < fewest) {
                 next = Some((position, state.running));

@@ -113,27 +113,46 @@ fn silent_in_a_network_of_its_own() {
 /// A promise of 250 ms, with a margin for a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Sends forms of one admin while `block` keeps the registry from a commit. Another tenant and the
+/// Sends forms of some admins while `block` keeps the registry from a commit. Another tenant and the
 /// probes are served at once meanwhile.
-fn others_are_served_beside_forms<B>(setup: Setup, counts: &[usize], block: impl Fn(&Path) -> B) {
+fn others_are_served_beside_forms<B>(
+    setup: Setup,
+    admins: usize,
+    counts: &[usize],
+    block: impl Fn(&Path) -> B,
+) {
     let fixture = Fixture::with(setup);
     let server = &fixture.server;
-    let busy = server.tenant("busy");
-    let id = busy.key(ALL).id.to_string();
-    let mut browser = Browser::at(server, "192.0.2.1");
-    browser.sign_in(&busy.name, &busy.password).is(303);
-    browser.keep(&browser.ask("GET", ""));
+    let admins: Vec<_> = (0..admins)
+        .map(|number| {
+            let busy = server.tenant(&format!("busy-{number}"));
+            let id = busy.key(ALL).id.to_string();
+            let mut browser = Browser::at(server, "192.0.2.1");
+            browser.sign_in(&busy.name, &busy.password).is(303);
+            browser.keep(&browser.ask("GET", ""));
+            (browser, id)
+        })
+        .collect();
     for count in counts {
         let name = format!("named by {count}");
-        let form = browser.form("edit", &[("key", &id), ("name", &name), ("expires", "never")]);
-        let headers = format!(
-            "Cookie: {}\r\nContent-Type: application/x-www-form-urlencoded\r\n",
-            browser.cookie
-        );
+        let forms = admins.iter().map(|(browser, id)| {
+            let form = browser.form("edit", &[("key", id), ("name", &name), ("expires", "never")]);
+            let headers = format!(
+                "Cookie: {}\r\nContent-Type: application/x-www-form-urlencoded\r\n",
+                browser.cookie
+            );
+            request("POST", "/api_keys.php", "", &headers, &form)
+        });
+        let forms: Vec<String> = forms.collect();
         let blocked = block(&server.registry_file());
-        let mut forms: Vec<Client> = (0..*count).map(|_| fixture.connect()).collect();
-        let form = request("POST", "/api_keys.php", "", &headers, &form);
-        forms.iter_mut().for_each(|client| client.send(&form));
+        let mut clients = Vec::new();
+        for form in &forms {
+            for _ in 0..*count {
+                let mut client = fixture.connect();
+                client.send(form);
+                clients.push(client);
+            }
+        }
         for _ in 0..20 {
             let started = Instant::now();
             fixture.is_served();
@@ -141,7 +160,7 @@ fn others_are_served_beside_forms<B>(setup: Setup, counts: &[usize], block: impl
             assert!(started.elapsed() < AT_ONCE, "beside {count} forms: {:?}", started.elapsed());
         }
         drop(blocked);
-        let statuses: Vec<u16> = forms.iter_mut().map(|client| client.answer().status).collect();
+        let statuses: Vec<u16> = clients.iter_mut().map(|client| client.answer().status).collect();
         let is_known = |status: &u16| [303, 500, 503].contains(status);
         assert!(statuses.iter().all(is_known) && statuses.contains(&303), "{statuses:?}");
     }
@@ -154,7 +173,7 @@ fn forms_that_wait_for_another_process_delay_no_other_tenant_and_no_probe() {
         locked.execute_batch("BEGIN IMMEDIATE").unwrap();
         locked
     };
-    others_are_served_beside_forms(Setup::without_rate_limit(), &[3, 14, 240], lock);
+    others_are_served_beside_forms(Setup::without_rate_limit(), 1, &[3, 14, 240], lock);
 }
 
 #[test]
@@ -171,7 +190,8 @@ fn forms_on_a_disk_that_hangs_delay_no_other_tenant_and_no_probe() {
         Release(&syncs)
     };
     let setup = syncs.observe_server(Setup::without_rate_limit());
-    others_are_served_beside_forms(setup, &[14], hang);
+    // More admins than workers.
+    others_are_served_beside_forms(setup.option("--workers").option("4"), 5, &[3], hang);
 }
 
 /// Records whose texts are as bad for a search as they can be.

@@ -331,7 +331,7 @@ fn two_moves_at_once_lose_no_route() {
 }
 
 #[test]
-#[ignore = "takes 6 s; .ci/run runs it"]
+#[ignore = "takes 17 s; .ci/run runs it"]
 fn long_the_page_about_several_machines_works_as_printed() {
     if !Kind::Nginx.is_installed() {
         return;

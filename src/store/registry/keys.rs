@@ -261,12 +261,7 @@ impl Administration<'_> {
     }
 
     pub fn delete_key(&self, id: KeyId) -> Result<KeyRow> {
-        self.change(|transaction| {
-            let key = self.find_key(transaction, id)?;
-            transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id.0])?;
-            self.record(transaction, EventKind::KeyDeleted, Some(&key))?;
-            Ok(key)
-        })
+        self.change(|transaction| self.delete(transaction, id))
     }
 
     /// Creates a key with the name, scopes, limit and end of the key `id`, which then ends after
@@ -295,9 +290,16 @@ impl Administration<'_> {
             let mut old = self.find_key(transaction, old.id)?;
             old.expires_at = new.expires_at;
             update(transaction, &old)?;
-            Ok(self.record(transaction, EventKind::KeyExpiryChanged, Some(&old))?)
-        })?;
-        self.delete_key(new.id).map(drop)
+            self.record(transaction, EventKind::KeyExpiryChanged, Some(&old))?;
+            self.delete(transaction, new.id).map(drop)
+        })
+    }
+
+    fn delete(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
+        let key = self.find_key(transaction, id)?;
+        transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id.0])?;
+        self.record(transaction, EventKind::KeyDeleted, Some(&key))?;
+        Ok(key)
     }
 
     fn find_key(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {

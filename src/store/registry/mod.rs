@@ -260,7 +260,7 @@ impl Registry {
     }
 
     /// Writes what is in memory. A last use leaves the memory once it is written, so every reader
-    /// finds it in one of both. Failed sign-ins that cannot be written are in the log alone.
+    /// finds it in one of both.
     pub fn flush(&self) -> Result<()> {
         let unwritten = self.unwritten.lock();
         if unwritten.uses.is_empty() && unwritten.failed_sign_ins.is_empty() {
@@ -280,6 +280,7 @@ impl Registry {
         Ok(())
     }
 
+    /// If the transaction fails, the failed sign-ins are in the log alone.
     fn write_failed_sign_ins(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         let failed = std::mem::take(&mut self.unwritten.lock().failed_sign_ins);
         failed.iter().try_for_each(|(tenant, event)| event.insert(transaction, *tenant))
