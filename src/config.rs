@@ -95,7 +95,7 @@ pub struct TlsFiles {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct TenantLimits {
-    /// Tenants open at once, at least 16 [default: one for each MiB of memory, at most 1000]
+    /// Tenants open at once, at least 16 [default: by memory, at most 1000]
     // The least recently used is closed for the next.
     #[arg(long = "max-open-tenants", env = "TENANTDESK_MAX_OPEN_TENANTS", value_name = "N",
           default_value_t = default_open(), hide_default_value = true,
