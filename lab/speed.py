@@ -7,6 +7,7 @@ Several binaries take turns in each round, because the speed of a machine varies
 binaries, the last column is the median ratio of the last binary to the first."""
 
 import argparse
+import contextlib
 import http.client
 import itertools
 import json
@@ -71,24 +72,33 @@ NEW = json.dumps(customer(1) | {"customer_number": "C-@N@"}, ensure_ascii=False)
 
 
 class Server:
-    """A binary that serves new tenants `tenant-0`, `tenant-1` and so on."""
+    """A binary that serves new tenants `tenant-0`, `tenant-1` and so on. Each has one key."""
 
-    def __init__(self, binary, tenants):
-        # On the disk of the build: in memory, a sync costs nothing.
-        self.directory, self.binary = Path(tempfile.mkdtemp(dir=TARGET)), binary
-        self.keys = self.start(*(word for number in range(tenants) for word in ("--create-tenant", f"tenant-{number}")))
+    # The build's disk, because a sync in memory costs nothing.
+    def __init__(self, binary, tenants, disk=TARGET, **environment):
+        self.directory, self.binary, self.environment = Path(tempfile.mkdtemp(dir=disk)), binary, os.environ | environment
+        secrets = self.start(*(word for number in range(tenants) for word in ("--create-tenant", f"tenant-{number}")))
+        self.passwords, self.keys = secrets[::2], secrets[1::2]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        shutil.rmtree(self.directory)
 
     def start(self, *options):
-        """Returns the keys that the server prints."""
+        """Returns the passwords and keys that the server prints."""
         command = [self.binary, "--data-dir", self.directory / "data", "serve", "--listen", "127.0.0.1:0", "--rate-limit", "4000000000"]
-        self.process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        keys = []
+        self.process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                        env=self.environment)
+        secrets = []
         for line in self.process.stdout:
-            if line.startswith("API key:"):
-                keys.append(line.split()[-1])
+            if line.startswith(("panel password:", "API key:")):
+                secrets.append(line.split()[-1])
             elif line.startswith("listening on http://"):
                 self.address = line.split("//")[1].strip()
-                return keys
+                return secrets
         raise SystemExit(f"{self.binary} did not start")
 
     def stop(self):
@@ -98,7 +108,8 @@ class Server:
     def send(self, tenant, method, path, body=None, connection=None):
         """The milliseconds that one request takes."""
         connection = connection or http.client.HTTPConnection(self.address, timeout=60)
-        headers = {"Authorization": f"Bearer {self.keys[tenant]}", "Content-Type": "application/json", "X-Forwarded-For": "198.51.100.7"}
+        headers = {"Authorization": f"Bearer {self.keys[tenant]}", "Content-Type": "application/json",
+                   "X-Forwarded-For": f"198.51.100.{tenant}"}
         begun = time.monotonic()
         connection.request(method, path, json.dumps(body) if body else None, headers)
         response = connection.getresponse()
@@ -121,17 +132,17 @@ class Server:
 
     def fill(self, records):
         """Gives the first tenant so many records."""
-        return self.import_records(0, "all.jsonl", (customer(number) for number in range(records)))
+        file = self.directory / "customers.jsonl"
+        file.write_text("".join(json.dumps(customer(number)) + "\n" for number in range(records)))
+        command = [self.binary, "--data-dir", self.directory / "data", "import", "tenant-0", "customers", file]
+        subprocess.run(command, check=True, capture_output=True)
 
-    def import_records(self, tenant, name, records, *options):
-        """The seconds of an import, and its memory at most in MB."""
-        file = self.directory / name
-        file.write_text("".join(json.dumps(record) + "\n" for record in records))
-        command = [self.binary, "--data-dir", self.directory / "data", "import", f"tenant-{tenant}", "customers", file, *options]
-        begun, process = time.monotonic(), subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        assert status == 0, "the import fails"
-        return time.monotonic() - begun, usage.ru_maxrss * 1024 / 1e6
+    def copy_first(self, count):
+        """Gives the records of the first tenant to the next tenants, until so many have them."""
+        self.stop()
+        for tenant in range(1, count):
+            shutil.copy(self.directory / "data/tenants/1.db", self.directory / f"data/tenants/{tenant + 1}.db")
+        self.start()
 
     def processor_time(self):
         """In microseconds. The unit of /proc is a hundredth of a second."""
@@ -179,30 +190,6 @@ def latency(server, _):
             yield f"{name} alone, {part}", found[part], "ms"
 
 
-def search(server, _):
-    words = {"a word of nearly all": "with", "a word of few": "rack", "two letters of none": "qx", "frequent parts": "stationed"}
-    paths = []
-    for word, q in words.items():
-        for order, parameters in {"": "", ", by name": "&sort=-name", ", with total": "&total=true"}.items():
-            paths.append(f"/customers.php?q={q}{parameters}")
-            times = [server.send(0, "GET", paths[-1]) for _ in range(6)]
-            yield f"q, {word}{order}", statistics.median(times[1:]), "ms"
-    searcher = threading.Thread(target=server.load, args=(1, OPTIONS.seconds + 1, [0], "GET", *paths))
-    searcher.start()
-    yield "GET of another tenant beside searches, p99", server.load(1, OPTIONS.seconds, [1], "GET", "/customers.php")["p99"], "ms"
-    searcher.join()
-
-
-def imports(server, round_number):
-    seconds, peak = server.import_records(round_number, "new.jsonl", map(customer, range(OPTIONS.records)))
-    yield "import", seconds, "s"
-    yield "import, peak memory", peak, "MB"
-    changed = (customer(number) | ({"city": "Kiel"} if number % 10 == 0 else {}) for number in range(OPTIONS.records))
-    seconds, peak = server.import_records(round_number, "changed.jsonl", changed, "--update-by", "customer_number")
-    yield "import --update-by, a tenth changed", seconds, "s"
-    yield "import --update-by, peak memory", peak, "MB"
-
-
 # The slowest requests that the contract allows. The words are in nearly all records, or in none.
 LISTS = ["/customers.php?sort=-email&q=a+e+o+n+t+1+2+st+no+zq&total=true", "/customers.php?q=zz+yy&total=true"]
 PAGES = ["/customers.php?limit=200&status=active&total=true"]
@@ -215,10 +202,7 @@ BUSY = {"lists": ("GET", LISTS, None), "pages": ("GET", PAGES, None), "includes"
 def fairness(server, round_number):
     """The GETs and POSTs of a quiet tenant beside busy ones. Each busy tenant has 20 connections from 20 addresses."""
     if round_number == 0:
-        server.stop()
-        for tenant in range(2, 10):
-            shutil.copy(server.directory / "data/tenants/1.db", server.directory / f"data/tenants/{tenant}.db")
-        server.start()
+        server.copy_first(9)
         employees = [{"method": "POST", "path": "/employees.php", "body": {"customer_id": 1, "email": "eva@ems.example"}}] * 100
         for tenant in range(9):
             server.send(tenant, "POST", "/batch.php", {"operations": employees})
@@ -246,25 +230,21 @@ def fairness(server, round_number):
 
 # The tenants of each section, and the records of the first one; None is the option.
 SECTIONS = {"get": (get, 1, 1000), "post": (post, 200, 0), "tenants": (tenants, 400, 0), "latency": (latency, 1, None),
-            "search": (search, 2, None), "import": (imports, None, 0), "fairness": (fairness, 9, None)}
+            "fairness": (fairness, 9, None)}
 
 
 def main():
     for name in OPTIONS.sections.split(","):
         section, count, records = SECTIONS[name]
-        servers = [Server(binary, count or OPTIONS.rounds) for binary in OPTIONS.binary]
         figures = {}
-        try:
+        with contextlib.ExitStack() as stack:
+            servers = [stack.enter_context(Server(binary, count)) for binary in OPTIONS.binary]
             for server in servers:
                 server.fill(OPTIONS.records if records is None else records)
             for round_number in range(OPTIONS.rounds):
                 for number, server in enumerate(servers):
                     for figure, value, unit in section(server, round_number):
                         figures.setdefault((figure, unit), [[] for _ in servers])[number].append(value)
-        finally:
-            for server in servers:
-                server.stop()
-                shutil.rmtree(server.directory)
         print(f"\n| {name} | {' | '.join(map(str, OPTIONS.binary))} |{' ratio |' if len(servers) > 1 else ''}")
         print("|---" * (len(servers) + 1 + (len(servers) > 1)) + "|")
         for (figure, unit), results in figures.items():
@@ -280,5 +260,6 @@ PARSER.add_argument("--sections", default=",".join(SECTIONS), help=f"of {', '.jo
 PARSER.add_argument("--seconds", type=int, default=2)
 PARSER.add_argument("--rounds", type=int, default=3)
 PARSER.add_argument("--records", type=int, default=100_000)
-OPTIONS = PARSER.parse_args()
-main()
+if __name__ == "__main__":
+    OPTIONS = PARSER.parse_args()
+    main()
