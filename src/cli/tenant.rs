@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, bail, ensure};
-use clap::{ArgAction, Subcommand};
+use clap::Subcommand;
 use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 
@@ -14,10 +14,10 @@ use super::changes::WAITING;
 use super::output::print_stderr;
 use super::{GlobalOptions, UsageError, open_tenant, tenant_name};
 use crate::clock::{Clock, Moment};
-use crate::model::validation::is_date;
+use crate::model::{self, validation::is_date};
 use crate::password;
 use crate::store::registry::{Admin, Inactive, Registry, TenantRow};
-use crate::store::{DataDir, OpenError, TenantFile};
+use crate::store::{DataDir, DatabaseError, OpenError, TenantFile};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -77,7 +77,7 @@ pub(super) enum Command {
         /// The tenant's name
         name: String,
         /// Confirm the deletion, which cannot be undone
-        #[arg(long, required = true, action = ArgAction::SetTrue)]
+        #[arg(long)]
         yes: bool,
     },
 }
@@ -91,7 +91,8 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
         Command::Password { name, stdin, generate } => {
             return set_password(options, &name, stdin, generate, now);
         }
-        Command::Delete { name, yes: _ } => {
+        Command::Delete { name, yes: false } => return refuse_deletion(options, &name),
+        Command::Delete { name, yes: true } => {
             let id = registry()?.delete_tenant(&name)?;
             return options.report(
                 &json!({"done": "deleted", "id": id, "name": name}),
@@ -146,6 +147,26 @@ fn suspend(options: &GlobalOptions, name: &str, reason: Inactive) -> anyhow::Res
     };
     waited.context("the keys are rejected, but a change that runs may still be stored")?;
     Ok(tenant)
+}
+
+/// Says what the tenant has.
+fn refuse_deletion(options: &GlobalOptions, name: &str) -> anyhow::Result<()> {
+    let (registry, tenant) = open_tenant(options, name)?;
+    let mut held = Vec::new();
+    // A damaged file can be deleted, too.
+    if let Ok(file) = TenantFile::open(registry.data_dir(), tenant.id) {
+        for resource in model::ALL {
+            let count: Result<i64, DatabaseError> = file.read(|reading| reading.count(resource));
+            held.extend(count.map(|count| format!("{} {count}", resource.plural)));
+        }
+    }
+    let tenants = registry.list_tenants()?;
+    held.extend(tenants.iter().find(|it| it.0.id == tenant.id).map(|it| format!("keys {}", it.1)));
+    bail!(UsageError(format!(
+        "tenant {name} has {}. Once it is deleted, only a backup brings it back. Add --yes to \
+         delete it",
+        held.join(", ")
+    )))
 }
 
 /// The tenant with one more member.

@@ -223,7 +223,10 @@ fn commands_say_as_one_object_what_they_did() {
 #[test]
 fn tenant_delete_wants_to_be_meant() {
     let data_dir = place_with(&["acme"]);
-    assert_ne!(data_dir.cli(&["tenant", "delete", "acme"]).code, Some(0));
+    let refused = data_dir.cli(&["tenant", "delete", "acme"]).ends_with(2).stderr;
+    let held = "tenant acme has customers 0, employees 0, hardware 0, keys 0. Once it is deleted, \
+                only a backup brings it back. Add --yes to delete it";
+    assert!(refused.contains(held), "{refused}");
     assert_eq!(data_dir.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 1);
     data_dir.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
     data_dir.cli(&["tenant", "delete", "acme", "--yes"]).done();
