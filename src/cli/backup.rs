@@ -12,7 +12,9 @@ use super::output::print_stderr;
 use super::{GlobalOptions, UsageError, find_tenant, tenant_name};
 use crate::clock::Clock;
 use crate::config::positive;
-use crate::store::archive::{Backup, LeftOutTenant, Restore, Restored, backup, restore};
+use crate::store::archive::{
+    Backup, LeftOutTenant, Restore, Restored, RestoredTenant, backup, restore,
+};
 use crate::store::registry::Registry;
 use crate::words::count;
 
@@ -115,7 +117,17 @@ pub(super) fn run_restore(
         now: Clock::system().now(),
     })?;
     report_findings(&restored);
-    options.report(&restore_document(&restored), &restore_text(&restored))
+    options.report(&restore_document(&restored), &restore_text(&restored))?;
+    // The restore has succeeded, whatever becomes of the advice.
+    let Ok(registry) = options.open_registry() else { return Ok(()) };
+    for RestoredTenant { name, .. } in &restored.tenants {
+        let tenant = registry.find_tenant(name).ok().flatten();
+        let state = tenant.map(|tenant| tenant.state(Clock::system().now()));
+        if let Some(state @ ("suspended" | "moving")) = state {
+            print_stderr(&format!("tenant {name} is {state}: tenantdesk tenant activate {name}"));
+        }
+    }
+    Ok(())
 }
 
 /// Tells the operator about missing tenants, active keys and the replicator.

@@ -227,7 +227,9 @@ fn a_tenant_that_moves_lets_its_clients_wait_and_is_restored_as_suspended() {
     server.cli(&["backup", "backup"]).done();
     let other = DataDir::new(false);
     let backup = server.home().join("backup").display().to_string();
-    other.cli(&["restore", &backup, "acme"]).done();
+    let restored = other.cli(&["restore", &backup, "acme"]).done().stderr;
+    let advice = "tenant acme is suspended: tenantdesk tenant activate acme\n";
+    assert!(restored.ends_with(advice), "{restored}");
     assert_eq!(state(&other), "suspended");
     tenant.ask("activate", &[]);
     api.get(RECORDS).is(200);
