@@ -193,7 +193,15 @@ fn check_values(
         return Err(Rejection::InvalidFields(faults).into());
     }
     if rules == Rules::Stored && values.is_empty() {
-        return Err(ErrorCode::NoUpdatableFields.into());
+        let unknown = parameters::unknown_members(resource, body);
+        if unknown.is_empty() {
+            return Err(ErrorCode::NoUpdatableFields.into());
+        }
+        let message = format!(
+            "The body of a PUT names no field that can be changed. It has unknown members: {}.",
+            parameters::name_members(resource, &unknown)
+        );
+        return Err(ApiError::new(ErrorCode::NoUpdatableFields, message));
     }
     Ok(values)
 }

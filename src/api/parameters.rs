@@ -269,9 +269,7 @@ pub(super) fn check_members(
     resource: &Resource,
     body: &JsonObject,
 ) -> Result<Option<(&'static str, String)>, ApiError> {
-    let is_known =
-        |name: &&str| resource.field(name).is_some() || READ_ONLY.contains(name) || *name == "etag";
-    let unknown: Vec<&str> = body.keys().map(String::as_str).filter(|it| !is_known(it)).collect();
+    let unknown = unknown_members(resource, body);
     match handling {
         _ if unknown.is_empty() => Ok(None),
         Handling::Lenient => {
@@ -279,8 +277,18 @@ pub(super) fn check_members(
                 unknown.into_iter().take(MAX_IGNORED).map(shown_in_header).collect();
             Ok(Some(("X-Ignored-Fields", names.join(", "))))
         }
-        Handling::Strict => Err(rejected(resource, &unknown)),
+        Handling::Strict => Err(ApiError::bad_request(format!(
+            "The body has unknown members: {}. Correct their names, or send the request without \
+             \"Prefer: handling=strict\".",
+            name_members(resource, &unknown)
+        ))),
     }
+}
+
+pub(super) fn unknown_members<'a>(resource: &Resource, body: &'a JsonObject) -> Vec<&'a str> {
+    let is_known =
+        |name: &&str| resource.field(name).is_some() || READ_ONLY.contains(name) || *name == "etag";
+    body.keys().map(String::as_str).filter(|name| !is_known(name)).collect()
 }
 
 /// A name as a header shows it: at most 40 characters. A comma would separate names, and an empty
@@ -293,7 +301,8 @@ fn shown_in_header(name: &str) -> String {
     name.chars().take(40).map(|c| if is_plain(c) { c } else { '?' }).collect()
 }
 
-fn rejected(resource: &Resource, unknown: &[&str]) -> ApiError {
+/// The unknown members, with similar names that are known.
+pub(super) fn name_members(resource: &Resource, unknown: &[&str]) -> String {
     let known = resource.fields.iter().map(|field| field.name);
     let name = |name: &&str| match words::closest(name, known.clone()) {
         Some(similar) => format!("{name:?} (did you mean \"{similar}\"?)"),
@@ -303,9 +312,5 @@ fn rejected(resource: &Resource, unknown: &[&str]) -> ApiError {
     if unknown.len() > MAX_NAMED {
         names.push(format!("and {} more", unknown.len() - MAX_NAMED));
     }
-    ApiError::bad_request(format!(
-        "The body has unknown members: {}. Correct their names, or send the request without \
-         \"Prefer: handling=strict\".",
-        names.join(", ")
-    ))
+    names.join(", ")
 }

@@ -47,9 +47,10 @@ impl RateLimitStatus {
     /// The error `rate_limited` with these headers.
     pub fn error(self) -> ApiError {
         let message = format!(
-            "This API key has used its {} requests of this minute. Wait 60 seconds, or until the \
+            "This API key has used its {} request{} of this minute. Wait 60 seconds, or until the \
              moment in X-RateLimit-Reset.",
-            self.limit
+            self.limit,
+            if self.limit == 1 { "" } else { "s" }
         );
         let error = ApiError::new(ErrorCode::RateLimited, message).header("Retry-After", "60");
         self.headers().into_iter().fold(error, |error, (name, value)| error.header(name, value))

@@ -249,6 +249,7 @@ fn headers_and_bodies(messages: &mut Messages) {
         (0..101).map(|number| (format!("a{number}"), json!("x"))).collect();
     for (method, target, body) in [
         ("PUT", "/customers.php?id=1", "{}"),
+        ("PUT", "/customers.php?id=1", r#"{"stauts": "active"}"#),
         ("PUT", "/customers.php?id=1", r#"{"city": 10115}"#),
         ("PUT", "/customers.php?id=1", r#"{"city": "a\u0000b"}"#),
         ("PUT", "/customers.php?id=1", r#"{"custom": {"a": 7, "": "x"}}"#),
