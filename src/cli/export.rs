@@ -154,7 +154,7 @@ pub(super) struct FieldsArguments {
     #[arg(value_parser = resource())]
     resource: &'static Resource,
     /// Print a header for a new CSV file
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     csv: bool,
 }
 

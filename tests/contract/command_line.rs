@@ -569,6 +569,9 @@ fn options_can_be_environment_variables() {
     assert!(with(&[data], &["tenant", "list"]).done().stdout.contains("acme"));
     let list = with(&[data, ("TENANTDESK_JSON", "true")], &["tenant", "list"]).done().json();
     assert_eq!(list[0]["name"], "acme");
+    let header =
+        with(&[data, ("TENANTDESK_JSON", "true")], &["fields", "customers", "--csv"]).done();
+    assert!(header.stdout.starts_with("name,customer_number,"), "{header:?}");
     let plain = with(&[data, ("TENANTDESK_JSON", "false")], &["tenant", "list"]).done();
     assert!(serde_json::from_str::<Value>(&plain.stdout).is_err(), "{plain:?}");
     for (name, value, command) in [
