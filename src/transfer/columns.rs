@@ -379,8 +379,8 @@ impl TitleDoubt {
             return self.rows == TitleDoubt::MAX_ROWS;
         }
         let message = format!(
-            "The first row names no column, and {place} has more cells. If {place} is the header, \
-             delete the rows above it, such as a title."
+            "The first row is read as the header, but {place} has more cells. If {place} is the \
+             header, delete the rows above it, such as a title."
         );
         self.errors = vec![RowError::malformed(self.place, message)];
         true

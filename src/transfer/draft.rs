@@ -26,7 +26,8 @@ pub fn draft(
     let (headings, formats) = (Vec::new(), Formats::default());
     let mut reader = DraftReader { columns: &columns, headings, doubt: None, formats };
     source.read(&mut |place, row| reader.take_row(place, row))?;
-    let DraftReader { headings, formats, .. } = reader;
+    let DraftReader { mut headings, formats, .. } = reader;
+    headings.iter_mut().for_each(Heading::drop_unfit);
     if headings.is_empty() {
         return Err(unsuitable("the file is empty"));
     }
@@ -95,6 +96,8 @@ struct Heading {
     /// The first value.
     example: String,
     words: BTreeSet<String>,
+    /// A value is a date or an e-mail address, if the column has these.
+    fits: bool,
 }
 
 struct DraftReader<'a> {
@@ -113,7 +116,7 @@ impl DraftReader<'_> {
         };
         if self.headings.is_empty() {
             self.headings = headings(self.columns, &cells);
-            if self.headings.iter().all(|heading| heading.name.is_empty()) {
+            if self.headings.iter().filter(|heading| !heading.name.is_empty()).count() < 2 {
                 self.doubt = Some(TitleDoubt::new(place, &cells, Vec::new()));
             }
             return Ok(true);
@@ -245,13 +248,28 @@ impl Heading {
         if self.example.is_empty() {
             text.clone_into(&mut self.example);
         }
+        // The cell may be a date with a time.
+        let is_fault = matches!(cell, Cell::Fault(..));
+        self.fits |= match self.field.map(|field| field.kind) {
+            _ if self.name.ends_with("email") => text.contains('@'),
+            Some(Kind::Date) => is_date(text) || formats.add_date(text) || is_fault,
+            _ => true,
+        };
         match self.field.map(|field| field.kind) {
-            Some(Kind::Date) if !is_date(text) => formats.add_date(text),
             Some(Kind::Integer) if matches!(cell, Cell::Text(_)) => formats.add_amount(text),
             _ if !self.values().is_empty() && self.words.len() < MAX_WORDS => {
                 self.words.insert(text.to_owned());
             }
             _ => {}
+        }
+    }
+
+    /// Leaves the column out if all its values would be faults, such as names in place of e-mail
+    /// addresses.
+    fn drop_unfit(&mut self) {
+        if !self.example.is_empty() && !self.fits {
+            self.name.clear();
+            self.field = None;
         }
     }
 
@@ -312,10 +330,16 @@ struct Formats {
 }
 
 impl Formats {
-    fn add_date(&mut self, text: &str) {
+    /// Returns whether a form fits.
+    fn add_date(&mut self, text: &str) -> bool {
+        let mut fits = false;
         for (count, form) in self.dates.iter_mut().zip(DATE_FORMS) {
-            *count += u64::from(parse_date(text, form).is_some());
+            if parse_date(text, form).is_some() {
+                *count += 1;
+                fits = true;
+            }
         }
+        fits
     }
 
     fn add_amount(&mut self, text: &str) {

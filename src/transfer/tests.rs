@@ -224,8 +224,8 @@ fn the_header_has_any_order_and_known_columns() {
         ),
         (
             "Customers 2026;\n\nname;city\n".to_owned(),
-            "line 1: -: invalid_row: The first row names no column, and line 3 has more cells. If \
-             line 3 is the header, delete the rows above it, such as a title.",
+            "line 1: -: invalid_row: The first row is read as the header, but line 3 has more \
+             cells. If line 3 is the header, delete the rows above it, such as a title.",
         ),
     ] {
         let (_, errors) = fixture.import(import(&CUSTOMER, CSV), text.as_bytes());

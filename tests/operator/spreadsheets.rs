@@ -145,15 +145,23 @@ fn an_exported_workbook_is_imported_without_a_change() {
 #[test]
 fn a_draft_turns_no_word_into_its_opposite_and_keeps_custom_fields() {
     let data_dir = DataDir::new(false);
-    let rows = "name,status,custom.raum\nA,inaktiv,2.00\nB,nicht im Lager,\nC,im Lager,\n";
+    let rows = "name,status,custom.raum,Besitzer,Garantie,Kaufdatum\n\
+                A,inaktiv,2.00,Eva,24 Monate,?\nB,nicht im Lager,,,,1.2.24\nC,im Lager,,,,\n";
     std::fs::write(data_dir.home().join("d.csv"), rows).unwrap();
     let import = ["import", "acme", "hardware", "d.csv", "--draft-map"];
     assert_eq!(data_dir.cli(&[&import[..], &["--sheet", "x"]].concat()).code, Some(2));
     let draft = data_dir.cli(&import).done().stdout;
     for line in [
+    std::fs::write(data_dir.home().join("title.csv"), "Kundenliste 11/2026\n\nFirma,Ort\nA,B\n")
+        .unwrap();
+    let title = ["import", "acme", "customers", "title.csv", "--draft-map"];
+    data_dir.cli(&title).fails_saying("line 3 has more cells");
         r#""custom.raum" = "custom.raum""#,
         r##"# "inaktiv" = """##,
         r##"# "nicht im Lager" = """##,
+        r##""Besitzer" = ""  # or "custom.besitzer": "Eva""##,
+        r##""Garantie" = ""  # or "custom.garantie": "24 Monate""##,
+        r#""Kaufdatum" = "purchase_date""#,
         r#""im Lager" = "in_stock""#,
     ] {
         assert!(draft.contains(line), "{draft}");
