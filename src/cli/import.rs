@@ -88,7 +88,9 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let bar = ProgressBar::new(metadata.len()).with_style(style);
     let is_readable = metadata.is_file() || !format.is_workbook();
     ensure!(is_readable, "a workbook is not read from a pipe; name its file");
-    let source = Source::open(format, bar.wrap_read(input), &map, arguments.sheet.as_deref());
+    let note = |text: &str| bar.suspend(|| print_stderr(text));
+    let (input, sheet) = (bar.wrap_read(input), arguments.sheet.as_deref());
+    let source = Source::open(format, input, &map, sheet, &note);
     let source = source.with_context(|| format!("cannot read {}", path.display()))?;
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
@@ -103,11 +105,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     report.summarize();
     let is_table = format != Format::JsonLines;
     if is_table && arguments.map.is_none() && report.has_unknown_column() {
-        let (tenant, plural, path) = (&tenant.name, resource.plural, path.display());
-        print_stderr(&format!(
-            "A map gives other headings their fields. A draft of it: \
-             tenantdesk import {tenant} {plural} {path} --draft-map"
-        ));
+        advise_map(arguments);
     }
     if let Some(faults) = report.faults.filter(|faults| !faults.is_empty()) {
         let plural = resource.plural;
@@ -125,6 +123,15 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     Ok(())
 }
 
+fn advise_map(arguments: &Arguments) {
+    let Arguments { tenant, resource, file, .. } = arguments;
+    let (plural, path) = (resource.plural, file.display());
+    print_stderr(&format!(
+        "A map gives other headings their fields. A draft of it: \
+         tenantdesk import {tenant} {plural} {path} --draft-map"
+    ));
+}
+
 fn draft_map(arguments: &Arguments, format: Format) -> anyhow::Result<()> {
     let Arguments { file: path, resource, .. } = arguments;
     let failed = || format!("cannot read {}", path.display());
@@ -137,7 +144,7 @@ fn draft_map(arguments: &Arguments, format: Format) -> anyhow::Result<()> {
         map = Map::of_encoding(encoding);
     }
     let sheet = arguments.sheet.as_deref();
-    let source = Source::open(format, input, &map, sheet).with_context(failed)?;
+    let source = Source::open(format, input, &map, sheet, &print_stderr).with_context(failed)?;
     print_document(transfer::draft(source, &map, resource)?.trim_end())
 }
 
@@ -192,8 +199,6 @@ fn explain(error: io::Error) -> anyhow::Error {
 
 /// Warns about effects that the operator may not have intended.
 fn warn(imported: &Imported) {
-    /// So many texts become numbers only if a program has read them as numbers.
-    const MIN_NUMBERS: u64 = 11;
     for (key, rows) in &imported.repeated_keys {
         print_stderr(&format!(
             "warning: the {key} of {} exists already. Each row is a new record. \
@@ -201,7 +206,22 @@ fn warn(imported: &Imported) {
             words::count(*rows, "row")
         ));
     }
-    for (field, records) in imported.numbers.iter().filter(|(_, count)| **count >= MIN_NUMBERS) {
+    for (key, (rows, [first, second])) in &imported.doubles {
+        print_stderr(&format!(
+            "warning: the {key} of {} stands in an earlier row, too, such as that of row {second} \
+             in row {first}. Each row is a new record.",
+            words::count(*rows, "row")
+        ));
+    }
+    for (field, (cells, first)) in &imported.padded {
+        print_stderr(&format!(
+            "warning: {field} loses leading zeros in {}, first in cell {first}. The sheet shows \
+             them, but the cells are numbers. Save the sheet as CSV, which has the zeros, and \
+             import that file.",
+            words::count(*cells, "cell")
+        ));
+    }
+    for (field, records) in &imported.numbers {
         print_stderr(&format!(
             "warning: {field} loses leading zeros, a plus sign or digits in {}. Perhaps a \
              spreadsheet has read the column as numbers. Have it read the column as text, or leave \

@@ -174,7 +174,11 @@ impl<'a> Columns<'a> {
             let Some(name) = column.used_name() else { continue };
             match cell {
                 Cell::Fault(code, message) => row.faults.push((name.to_owned(), code, message)),
-                Cell::Number(text) => {
+                Cell::Number { text, is_padded } => {
+                    let is_text = matches!(column.kind, None | Some(Kind::Text { .. }));
+                    if is_padded && is_text && column.cents.is_none() {
+                        row.padded.push((name.to_owned(), index));
+                    }
                     let text = self.map.translate(name, text);
                     row.insert(column, parse_cell(column.kind, text), None);
                 }
@@ -211,6 +215,8 @@ impl<'a> Columns<'a> {
 pub(super) struct Converted {
     pub object: JsonObject,
     pub faults: Vec<CellFault>,
+    /// The texts that lose leading zeros: the name and the index of the column.
+    pub padded: Vec<(String, usize)>,
 }
 
 impl Converted {
@@ -393,7 +399,7 @@ fn count_filled(cells: &[Cell]) -> usize {
 
 /// The fault of a value in a column without a heading.
 fn stray_fault(index: usize, cell: &Cell) -> Option<CellFault> {
-    let (Cell::Text(text) | Cell::Number(text) | Cell::Fault(_, text)) = cell;
+    let (Cell::Text(text) | Cell::Number { text, .. } | Cell::Fault(_, text)) = cell;
     if is_empty(&text.as_str().into()) {
         return None;
     }

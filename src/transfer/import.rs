@@ -1,16 +1,18 @@
 //! The import of a file in one transaction: all rows or none (contract section 10, `import`).
 //!
 //! Each row is validated and stored before the next row is read, so memory holds no rows, and a pipe
-//! can be imported. With `--keep-ids` and `--update-by`, memory holds the keys. The first error
-//! rolls back at once. The rest of the file is then only validated. (After a wrong header, the rows
-//! are not read.)
+//! can be imported. Memory holds the keys: with `--keep-ids` and `--update-by` as they are, else as
+//! hashes. The first error rolls back at once. The rest of the file is then only validated. (After
+//! a wrong header, the rows are not read.)
 //!
 //! Example: a file has 100,000 rows. Row 3 has a wrong date and row 90,000 a wrong e-mail address.
 //! Row 3 rolls back rows 1 and 2, and other writers of the tenant go on. Rows 4 to 100,000 are
 //! validated, and the operator sees both errors in one run. If the transaction stayed open until
 //! row 100,000, other writers would get 503 after 5 seconds, for an import that fails anyway.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::{Entry, RandomState};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasher as _;
 use std::io;
 
 use super::columns::{Column, Columns, Converted, TitleDoubt, column_letters};
@@ -45,9 +47,14 @@ pub struct Imported {
     /// For each field or `custom.NAME`, the number of records in which a text became a number:
     /// `007` becomes `7`, `+49` becomes `49`, `1E1` becomes `1.00E+01`.
     pub numbers: Counts,
+    /// For each field or `custom.NAME`, the number of cells that are numbers without the leading
+    /// zeros that the sheet shows, and the first of these cells.
+    pub padded: BTreeMap<String, (u64, String)>,
     /// For each natural key, the number of new records whose value an older record has, too. Of
     /// each row, only the first natural key with a value is compared.
     pub repeated_keys: Counts,
+    /// The same for values of earlier rows, with the first pair of rows.
+    pub doubles: BTreeMap<String, (u64, [u64; 2])>,
 }
 
 type Counts = BTreeMap<String, u64>;
@@ -161,6 +168,8 @@ impl Import<'_> {
             header: None,
             is_table,
             first_new,
+            rows_by_key: HashMap::new(),
+            hasher: RandomState::new(),
             imported: Imported::default(),
             invalid_rows: 0,
             errors: 0,
@@ -209,6 +218,9 @@ struct RowImporter<'a> {
     /// keys are not compared. An empty table has no older records, and its indexes are made after
     /// the rows.
     first_new: Option<RecordId>,
+    /// The row of each natural key, by the key's hash.
+    rows_by_key: HashMap<u64, u64>,
+    hasher: RandomState,
     imported: Imported,
     invalid_rows: u64,
     errors: u64,
@@ -297,7 +309,11 @@ impl RowImporter<'_> {
                 return self.reject(errors);
             }
         };
-        self.count_effect(&draft)?;
+        for (name, index) in row.padded {
+            let first = || (0, format!("{}{}", column_letters(index), place.row));
+            self.imported.padded.entry(name).or_insert_with(first).0 += 1;
+        }
+        self.count_effect(&draft, place)?;
         if let Some(RowWriter { writing, context, .. }) = &self.writer {
             let id = writing.save(draft, context)?.id;
             writing.flush_if_large()?;
@@ -307,12 +323,12 @@ impl RowImporter<'_> {
     }
 
     /// Counts the effect of a row for the summary that the operator sees.
-    fn count_effect(&mut self, draft: &Draft) -> Result<(), DatabaseError> {
+    fn count_effect(&mut self, draft: &Draft, place: Place) -> Result<(), DatabaseError> {
         let imported = &mut self.imported;
         let fields = draft.resource.fields;
         let Target::Stored(record) = &draft.target else {
             imported.created += 1;
-            return self.count_repeated_key(draft);
+            return self.count_repeated_key(draft, place);
         };
         if record.values == draft.values {
             imported.unchanged += 1;
@@ -335,14 +351,26 @@ impl RowImporter<'_> {
         Ok(())
     }
 
-    /// Counts a new record if an older record has its first natural key.
-    fn count_repeated_key(&mut self, draft: &Draft) -> Result<(), DatabaseError> {
-        let Some(first_new) = self.first_new else { return Ok(()) };
+    /// Counts a new record if an earlier row or an older record has its first natural key.
+    fn count_repeated_key(&mut self, draft: &Draft, place: Place) -> Result<(), DatabaseError> {
+        if !matches!(self.validator.mode, Mode::Add) {
+            return Ok(());
+        }
         for (field, value) in draft.resource.fields.iter().zip(&draft.values) {
             if draft.resource.natural_keys.contains(&field.name) && *value != Value::Null {
-                let found = self.validator.reading.find_by(draft.resource, field, value)?;
-                if found.first().is_some_and(|id| *id < first_new) {
-                    count(&mut self.imported.repeated_keys, field.name);
+                match self.rows_by_key.entry(self.hasher.hash_one((field.name, value))) {
+                    Entry::Vacant(entry) => drop(entry.insert(place.row)),
+                    Entry::Occupied(entry) => {
+                        let pair = (0, [*entry.get(), place.row]);
+                        let doubles = &mut self.imported.doubles;
+                        doubles.entry(field.name.to_owned()).or_insert(pair).0 += 1;
+                    }
+                }
+                if let Some(first_new) = self.first_new {
+                    let found = self.validator.reading.find_by(draft.resource, field, value)?;
+                    if found.first().is_some_and(|id| *id < first_new) {
+                        count(&mut self.imported.repeated_keys, field.name);
+                    }
                 }
                 break;
             }
@@ -373,6 +401,8 @@ fn count(counts: &mut Counts, name: &str) {
 /// `49`, and long or scientific numbers into texts such as `1.00E+01`.
 fn is_number_now(old: &str, new: &str) -> bool {
     let number = |text: &str| text.replace(',', ".").parse::<f64>();
+    // A value that gets its zeros back is longer.
+    let is_shorter = new.len() < old.len();
     let (Ok(old), Ok(number)) = (number(old), number(new)) else { return false };
-    old == number || new.contains(['e', 'E'])
+    is_shorter && old == number || new.contains(['e', 'E'])
 }

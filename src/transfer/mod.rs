@@ -94,7 +94,11 @@ enum Cell {
     /// Without text, the cell is empty.
     Text(String),
     /// A number of a workbook in decimal, without an exponent.
-    Number(String),
+    Number {
+        text: String,
+        /// The sheet shows it with leading zeros.
+        is_padded: bool,
+    },
     /// A cell of a workbook that has no value: the code and the message.
     Fault(&'static str, String),
 }
@@ -108,7 +112,7 @@ impl Default for Cell {
 impl Cell {
     /// The text of a heading.
     fn text(&self) -> &str {
-        let (Cell::Text(text) | Cell::Number(text) | Cell::Fault(_, text)) = self;
+        let (Cell::Text(text) | Cell::Number { text, .. } | Cell::Fault(_, text)) = self;
         text.trim()
     }
 }

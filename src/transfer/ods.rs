@@ -135,9 +135,9 @@ impl OdsReader {
             "table-row" if self.is_wanted => {
                 let first = self.row;
                 self.row = first.saturating_add(self.row_repeats);
-                return rows.end_row(first, self.row_repeats);
+                self.is_wanted = rows.end_row(first, self.row_repeats)?;
             }
-            "table" => return Ok(!rows.has_any),
+            "table" => return Ok(!rows.is_complete()),
             _ => {}
         }
         Ok(true)
@@ -166,7 +166,10 @@ impl OpenCell {
             _ if self.is_error => error_cell(&self.text),
             "string" if self.paragraphs > 0 => Cell::Text(self.text),
             "string" => Cell::Text(value.to_owned()),
-            "float" | "percentage" | "currency" => number_cell(value),
+            "float" | "percentage" | "currency" => {
+                let is_integer = self.text.bytes().all(|byte| byte.is_ascii_digit());
+                number_cell(value, if is_integer { self.text.len() } else { 0 })
+            }
             "boolean" => Cell::Text(value.to_ascii_lowercase()),
             "date" => date_cell(value),
             "time" => date_cell(&format!("{}T1", self.text)),

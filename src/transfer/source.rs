@@ -23,6 +23,8 @@ pub struct Source<'a> {
     encoding: Option<&'static Encoding>,
     /// The name of the sheet to read.
     sheet: Option<&'a str>,
+    /// Takes a note for the operator.
+    note: &'a dyn Fn(&str),
 }
 
 pub(super) type Input = BufReader<Box<dyn ReadSeek>>;
@@ -42,11 +44,12 @@ impl<'a> Source<'a> {
         input: impl ReadSeek + 'static,
         map: &Map,
         sheet: Option<&'a str>,
+        note: &'a dyn Fn(&str),
     ) -> io::Result<Source<'a>> {
         let mut input: Input = BufReader::with_capacity(BUFFER, Box::new(input));
         input.fill_buf()?;
         let encoding = map.encoding.filter(|encoding| *encoding != UTF_8);
-        Ok(Source { format, input, encoding, sheet })
+        Ok(Source { format, input, encoding, sheet, note })
     }
 
     /// Hands on all rows, until `take` wants no more.
@@ -59,7 +62,7 @@ impl<'a> Source<'a> {
                 read_csv(BufReader::with_capacity(BUFFER, decoder), true, take)
             }
             (Format::JsonLines, _) => read_json_lines(self.input, take),
-            (format, _) => workbook::read(format, self.input, self.sheet, take),
+            (format, _) => workbook::read(format, self.input, self.sheet, self.note, take),
         }
     }
 }

@@ -58,7 +58,7 @@ impl Fixture {
         let map = Map::parse(map, resource).unwrap();
         let import = Import { resource, map: &map, mode, dry_run };
         let text = std::io::Cursor::new(text.to_vec());
-        let source = Source::open(format, text, &map, None).unwrap();
+        let source = Source::open(format, text, &map, None, &|_| ()).unwrap();
         let mut errors = Vec::new();
         let mut report = |error: &RowError| errors.push(error.to_string());
         let actor = Actor::Command { name: "import", run: Uuid::nil() };
@@ -392,6 +392,9 @@ fn texts_that_became_numbers_are_counted_by_field() {
     };
     assert_eq!(names(&imported.numbers), ["city", "custom.room", "phone", "postal_code"]);
     assert_eq!(names(&imported.fields), ["city", "custom.room", "name", "phone", "postal_code"]);
+    let before = before.replace("Eins,", "1,").replace("name,", "id,");
+    let imported = fixture.import(update(&CUSTOMER, CSV, "id"), before.as_bytes()).0.unwrap();
+    assert_eq!(names(&imported.numbers), ["city"], "zeros that are back are not lost");
 }
 
 #[test]

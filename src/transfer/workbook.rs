@@ -40,11 +40,13 @@ fn damaged(error: impl std::fmt::Display) -> ImportError {
     unsuitable(format!("the workbook is damaged: {error}"))
 }
 
-/// Reads the rows of the sheet `name`, or of the first visible sheet that has any.
+/// Reads the rows of the sheet `name`, or of the first visible sheet that has any. Calls `note` if
+/// others have rows, too.
 pub(super) fn read(
     format: Format,
     mut input: Input,
     name: Option<&str>,
+    note: &dyn Fn(&str),
     take: &mut TakeRow<'_>,
 ) -> Result<(), ImportError> {
     match input.fill_buf()? {
@@ -70,16 +72,30 @@ pub(super) fn read(
         return Err(unsuitable(message));
     }
     let mut rows = Rows::new(take, name);
-    match found {
-        Format::Ods => ods::read(&mut archive, &mut rows)?,
-        _ => xlsx::read(&mut archive, &mut rows)?,
+    let outcome = match found {
+        Format::Ods => ods::read(&mut archive, &mut rows),
+        _ => xlsx::read(&mut archive, &mut rows),
+    };
+    // A fault of another sheet does no harm.
+    if !rows.is_read {
+        outcome?;
+    }
+    if let [read, others @ ..] = rows.filled.as_slice()
+        && !others.is_empty()
+    {
+        let others: Vec<_> = others.iter().map(|name| format!("{name:?}")).collect();
+        note(&format!(
+            "Only the sheet {read:?} is read. Others have rows, too: {}. --sheet names the one to \
+             read.",
+            others.join(", ")
+        ));
     }
     match name {
         Some(name) if !rows.sheets.iter().any(|known| known == name) => {
             let known = rows.sheets.iter().map(String::as_str);
             Err(unsuitable(words::unknown("sheet", name, known).trim_end_matches('.')))
         }
-        None if !rows.has_any && rows.has_hidden => {
+        None if rows.filled.is_empty() && rows.has_hidden => {
             Err(unsuitable("only hidden sheets have rows; name one with --sheet"))
         }
         _ => Ok(()),
@@ -225,8 +241,12 @@ pub(super) struct Rows<'a> {
     wanted: Option<&'a str>,
     /// The names of all sheets so far.
     sheets: Vec<String>,
-    /// Whether the sheet had a row.
-    pub has_any: bool,
+    /// The sheets with rows: first the one that is read, then others, of which no row is handed on.
+    filled: Vec<String>,
+    /// Nothing more is handed on.
+    is_read: bool,
+    /// The name of the present sheet.
+    present: String,
     has_hidden: bool,
     /// The cells of the present row.
     cells: Vec<Cell>,
@@ -236,18 +256,34 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     fn new(take: &'a mut TakeRow<'a>, wanted: Option<&'a str>) -> Rows<'a> {
-        let (sheets, cells) = (Vec::new(), Vec::new());
-        Rows { take, wanted, sheets, has_any: false, has_hidden: false, cells, size: 0 }
+        Rows {
+            take,
+            wanted,
+            sheets: Vec::new(),
+            filled: Vec::new(),
+            is_read: false,
+            present: String::new(),
+            has_hidden: false,
+            cells: Vec::new(),
+            size: 0,
+        }
     }
 
     /// Whether to read the sheet `name`.
     pub(super) fn wants(&mut self, name: String, is_hidden: bool) -> bool {
         let is_wanted = self.wanted.map_or(!is_hidden, |wanted| wanted == name);
         self.has_hidden |= is_hidden;
+        self.is_read |= !self.filled.is_empty();
+        self.present.clone_from(&name);
         if self.sheets.len() < MAX_SHEETS {
             self.sheets.push(name);
         }
         is_wanted
+    }
+
+    /// Whether no other sheet matters.
+    pub(super) fn is_complete(&self) -> bool {
+        self.wanted.is_some() && !self.filled.is_empty()
     }
 
     /// Sets a cell of the row, counted from 0. A cell behind the last column that a row may have
@@ -266,13 +302,18 @@ impl<'a> Rows<'a> {
     }
 
     /// Hands on the row `count` times, unless it is empty. The first of these rows has the number
-    /// `first`, counted from 1. Returns whether to go on.
+    /// `first`, counted from 1. Returns whether to go on with this sheet.
     pub(super) fn end_row(&mut self, first: u64, count: u64) -> Result<bool, ImportError> {
         let cells = mem::take(&mut self.cells);
         if cells.is_empty() {
             return Ok(true);
         }
-        self.has_any = true;
+        if self.filled.is_empty() || self.is_read {
+            self.filled.push(self.present.clone());
+        }
+        if self.is_read {
+            return Ok(false);
+        }
         let size: usize = cells.iter().map(|cell| cell.text().len() + 16).sum();
         let end = first.saturating_add(count);
         if end > MAX_ROWS + 1 {
@@ -291,6 +332,7 @@ impl<'a> Rows<'a> {
                 Ok(Row::Cells(cells.clone()))
             };
             if !(self.take)(Place { line: 0, row }, cells)? {
+                self.is_read = true;
                 return Ok(false);
             }
         }
@@ -298,11 +340,16 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The cell of a number in the syntax of XML, such as `1.5E-3`.
-pub(super) fn number_cell(text: &str) -> Cell {
+/// The cell of a number in the syntax of XML, such as `1.5E-3`. The sheet shows an integer with at
+/// least `digits` digits.
+pub(super) fn number_cell(text: &str, digits: usize) -> Cell {
     match text.trim().parse::<f64>() {
-        // Without a sign of zero.
-        Ok(number) if number.is_finite() => Cell::Number((number + 0.0).to_string()),
+        Ok(number) if number.is_finite() => {
+            // Without a sign of zero.
+            let text = (number + 0.0).to_string();
+            let is_padded = text.len() < digits && text.bytes().all(|byte| byte.is_ascii_digit());
+            Cell::Number { text, is_padded }
+        }
         _ => Cell::Fault("invalid_row", format!("The cell has the invalid number {text:?}.")),
     }
 }

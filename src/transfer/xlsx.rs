@@ -28,10 +28,31 @@ struct Context {
     texts: String,
     /// Where each shared text ends, after the start of the first one.
     ends: Vec<usize>,
-    /// For each format of cells, whether it shows a date or a time.
-    are_dates: Vec<bool>,
+    /// The formats of cells.
+    formats: Vec<NumberFormat>,
     /// Dates count from 1904, as on an old Mac.
     is_1904: bool,
+}
+
+/// How a cell shows a number.
+#[derive(Clone, Copy)]
+enum NumberFormat {
+    /// As a date or a time.
+    Date,
+    /// With at least so many digits.
+    Digits(usize),
+}
+
+impl NumberFormat {
+    fn of(code: &str) -> NumberFormat {
+        if is_date_format(code) {
+            NumberFormat::Date
+        } else if code.bytes().all(|byte| byte == b'0') {
+            NumberFormat::Digits(code.len())
+        } else {
+            NumberFormat::Digits(0)
+        }
+    }
 }
 
 /// A sheet: its name, the id of its part, and whether it is hidden.
@@ -47,7 +68,7 @@ pub(super) fn read(archive: &mut Archive, rows: &mut Rows<'_>) -> Result<(), Imp
         let Some(part) = parts.get(&id) else { continue };
         if rows.wants(name, is_hidden) {
             context.read_sheet(archive, part, rows)?;
-            if rows.has_any {
+            if rows.is_complete() {
                 break;
             }
         }
@@ -101,20 +122,23 @@ impl Context {
 
     fn read_formats(&mut self, archive: &mut Archive) -> Result<(), ImportError> {
         let Some(mut xml) = archive.open("xl/styles.xml")? else { return Ok(()) };
-        let mut own_dates = HashMap::new();
+        let mut own_formats = HashMap::new();
         let mut is_in_cells = false;
         while let Some(piece) = xml.next()? {
             match piece {
                 Piece::Start(start) => match start.local_name().as_ref() {
-                    "numFmt" if own_dates.len() < MAX_FORMATS => {
+                    "numFmt" if own_formats.len() < MAX_FORMATS => {
                         let code = attribute(&start, "formatCode")?.unwrap_or_default();
-                        own_dates.insert(number(&start, "numFmtId")?, is_date_format(&code));
+                        own_formats.insert(number(&start, "numFmtId")?, NumberFormat::of(&code));
                     }
                     "cellXfs" => is_in_cells = true,
-                    "xf" if is_in_cells && self.are_dates.len() < MAX_FORMATS => {
+                    "xf" if is_in_cells && self.formats.len() < MAX_FORMATS => {
                         let id = number(&start, "numFmtId")?;
-                        let is_date = matches!(id, Some(14..=22 | 27..=36 | 45..=47 | 50..=58));
-                        self.are_dates.push(own_dates.get(&id).copied().unwrap_or(is_date));
+                        let known = match id {
+                            Some(14..=22 | 27..=36 | 45..=47 | 50..=58) => NumberFormat::Date,
+                            _ => NumberFormat::Digits(0),
+                        };
+                        self.formats.push(own_formats.get(&id).copied().unwrap_or(known));
                     }
                     _ => {}
                 },
@@ -206,14 +230,17 @@ impl Context {
             _ if text.trim().is_empty() => Cell::Text(String::new()),
             "b" => Cell::Text((text.trim() == "1").to_string()),
             "d" => date_cell(text.trim()),
-            _ if self.are_dates.get(cell.format) == Some(&true) => self.date(&text),
-            _ => number_cell(&text),
+            _ => match self.formats.get(cell.format) {
+                Some(NumberFormat::Date) => self.date(&text),
+                Some(NumberFormat::Digits(digits)) => number_cell(&text, *digits),
+                None => number_cell(&text, 0),
+            },
         }
     }
 
     /// The date of a number of days.
     fn date(&self, text: &str) -> Cell {
-        let Ok(days) = text.trim().parse::<f64>() else { return number_cell(text) };
+        let Ok(days) = text.trim().parse::<f64>() else { return number_cell(text, 0) };
         let mut seconds = (days * 86_400.0).round();
         if self.is_1904 {
             seconds += 1_462.0 * 86_400.0;

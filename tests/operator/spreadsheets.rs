@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use rust_xlsxwriter::{Format, Workbook};
 use serde_json::{Value, json};
 
 use super::examples::has;
@@ -151,17 +152,17 @@ fn a_draft_turns_no_word_into_its_opposite_and_keeps_custom_fields() {
     let import = ["import", "acme", "hardware", "d.csv", "--draft-map"];
     assert_eq!(data_dir.cli(&[&import[..], &["--sheet", "x"]].concat()).code, Some(2));
     let draft = data_dir.cli(&import).done().stdout;
-    for line in [
     std::fs::write(data_dir.home().join("title.csv"), "Kundenliste 11/2026\n\nFirma,Ort\nA,B\n")
         .unwrap();
     let title = ["import", "acme", "customers", "title.csv", "--draft-map"];
     data_dir.cli(&title).fails_saying("line 3 has more cells");
+    for line in [
         r#""custom.raum" = "custom.raum""#,
         r##"# "inaktiv" = """##,
-        r##"# "nicht im Lager" = """##,
         r##""Besitzer" = ""  # or "custom.besitzer": "Eva""##,
         r##""Garantie" = ""  # or "custom.garantie": "24 Monate""##,
         r#""Kaufdatum" = "purchase_date""#,
+        r##"# "nicht im Lager" = """##,
         r#""im Lager" = "in_stock""#,
     ] {
         assert!(draft.contains(line), "{draft}");
@@ -268,6 +269,44 @@ fn long_a_workbook_that_libreoffice_saves_again_changes_nothing() {
     let import = ["import", "acme", "customers", "saved/c.xlsx", "--update-by", "id"];
     let said = data_dir.cli(&import).done().stdout;
     assert!(said.contains("0 created, 0 changed, 1,000 unchanged"), "{said}");
+}
+
+#[test]
+fn other_sheets_and_zeros_of_a_format_are_named() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let mut workbook = Workbook::new();
+    let cover = workbook.add_worksheet().set_name("Deckblatt").unwrap();
+    cover.write(0, 0, "Kunden der Firma XY").unwrap();
+    let sheet = workbook.add_worksheet().set_name("Kunden").unwrap();
+    for (column, heading) in ["name", "postal_code", "custom.nr"].into_iter().enumerate() {
+        sheet.write(0, column as u16, heading).unwrap();
+    }
+    let format = Format::new().set_num_format("00000");
+    for (row, code) in [(1, 1_067), (2, 80_331), (3, 9_111)] {
+        sheet.write(row, 0, "Eins").unwrap();
+        sheet.write_with_format(row, 1, code, &format).unwrap();
+        sheet.write(row, 2, code).unwrap();
+    }
+    workbook.save(data_dir.home().join("k.xlsx")).unwrap();
+    let import = |options: &[&str]| {
+        data_dir.cli(&[&["import", "acme", "customers", "k.xlsx"], options].concat()).done()
+    };
+    let other = "Only the sheet \"Deckblatt\" is read. Others have rows, too: \"Kunden\". --sheet \
+                 names the one to read.\n";
+    assert_eq!(import(&["--draft-map"]).stderr, other);
+    fs::write(data_dir.home().join("m.toml"), import(&["--draft-map"]).stdout).unwrap();
+    let output = import(&["--map", "m.toml", "--dry-run"]);
+    assert!(output.stdout.starts_with("0 rows ") && output.stderr == other, "{output:?}");
+    let zeros = "warning: postal_code loses leading zeros in 2 cells, first in cell B2. ";
+    let output = import(&["--sheet", "Kunden"]);
+    assert!(output.stderr.starts_with(zeros), "{output:?}");
+    assert_eq!(output.stderr.matches("warning: ").count(), 1, "{output:?}");
+    let codes: Vec<Value> = exported(&data_dir, "customers")
+        .iter()
+        .map(|record| record["postal_code"].clone())
+        .collect();
+    assert_eq!(codes, ["1067", "80331", "9111"]);
 }
 
 #[test]
