@@ -25,7 +25,7 @@ use std::net::IpAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
@@ -71,10 +71,17 @@ const WORKERS_PER_TENANT_JOB: usize = 16;
 /// until it is on the disk. If the disk hangs, the forms of many admins must not hold every worker.
 const WORKERS_PER_PANEL_JOB: usize = 8;
 
-/// One of so many workers is kept for lanes that were empty. Example: 64 busy tenants occupy 24 of
-/// 32 workers, and the rest of their jobs wait. A quiet tenant's request starts at once on one of
-/// the other workers. Without this rule, it would wait until the lists of several tenants end.
-const KEPT_FOR_NEW_LANES: usize = 4;
+/// One of so many workers is kept for quiet lanes: those that run nothing, and whose last job was
+/// short or is long ago. Example: 64 busy tenants occupy 24 of 32 workers, and the rest of their jobs
+/// wait. A quiet tenant's request starts at once on one of the other workers. Without this rule, it
+/// would wait until the lists of several tenants end.
+const WORKERS_PER_KEPT: usize = 4;
+
+/// A job of at least this time is long.
+const LONG: Duration = Duration::from_millis(50);
+
+/// After a long job, its lane is busy for so many times the job's time.
+const BUSY_TIMES: u32 = 4;
 
 /// Running workers. They stop when it is dropped.
 pub struct WorkerPool {
@@ -175,9 +182,10 @@ impl Shared {
                     self.wake.notify_one();
                 }
                 drop(queue);
+                let start = Instant::now();
                 self.run(waiting);
                 queue = self.queue.lock();
-                queue.scheduler.finish(lane);
+                queue.scheduler.finish(lane, start.elapsed());
             } else if queue.receiving < MAX_RECEIVING {
                 queue.receiving += 1;
                 drop(queue);
@@ -246,7 +254,7 @@ fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
 #[derive(Debug)]
 struct Scheduler<J> {
     workers: usize,
-    /// The lanes with running or waiting jobs. A lane goes to the end when it has started or
+    /// The lanes that are not empty or are busy. A lane goes to the end when it has started or
     /// finished a job. There are few such lanes, even with thousands of tenants, so a linear search
     /// is fast.
     lanes: VecDeque<LaneState<J>>,
@@ -255,9 +263,9 @@ struct Scheduler<J> {
 #[derive(Debug)]
 struct LaneState<J> {
     lane: Lane,
-    /// No job has started since the lane was empty.
-    is_new: bool,
     running: usize,
+    /// The end of the time for which the lane is busy after a long job.
+    busy_until: Option<Instant>,
     /// With their clients, as [`address_of`] returns them.
     waiting: VecDeque<(IpAddr, J)>,
 }
@@ -292,7 +300,7 @@ impl<J> Scheduler<J> {
         let client = address_of(client);
         let Some(state) = self.lanes.iter_mut().find(|state| state.lane == lane) else {
             let waiting = VecDeque::from([(client, job)]);
-            self.lanes.push_back(LaneState { lane, is_new: true, running: 0, waiting });
+            self.lanes.push_back(LaneState { lane, running: 0, busy_until: None, waiting });
             return Ok(());
         };
         let of_client = || state.waiting.iter().filter(|(address, _)| *address == client).count();
@@ -321,13 +329,15 @@ impl<J> Scheduler<J> {
         let most_panels = (self.workers / WORKERS_PER_PANEL_JOB).max(1);
         // With `max`, a pool of one worker runs jobs, too. `serve` has at least 4 workers.
         let most = self.workers.max(2) - 1;
-        let most_of_busy = most.min(self.workers - self.workers / KEPT_FOR_NEW_LANES);
+        let most_of_busy = most.min(self.workers - self.workers / WORKERS_PER_KEPT);
+        let now = Some(Instant::now());
         let mut next = None;
         for (position, state) in self.lanes.iter().enumerate() {
+            let is_quiet = state.running == 0 && state.busy_until <= now;
             let may_run = !state.waiting.is_empty()
                 && state.running < state.lane.max_running(self.workers)
                 && (panels < most_panels || !is_panel(state))
-                && running < if state.is_new { most } else { most_of_busy };
+                && running < if is_quiet { most } else { most_of_busy };
             if may_run && next.is_none_or(|(_, fewest)| state.running < fewest) {
                 next = Some((position, state.running));
             }
@@ -336,21 +346,25 @@ impl<J> Scheduler<J> {
         let mut state = self.lanes.remove(position)?;
         let (_, job) = state.waiting.pop_front()?;
         let lane = state.lane;
-        state.is_new = false;
         state.running += 1;
         self.lanes.push_back(state);
         Some((lane, job))
     }
 
-    /// Ends a job that [`Scheduler::start_next`] returned, even if the job panicked. Without this
-    /// call, the lane would run one job less until the process ends.
-    fn finish(&mut self, lane: Lane) {
+    /// Ends a job that [`Scheduler::start_next`] returned and that ran for `time`, even if the job
+    /// panicked. Without this call, the lane would run one job less until the process ends.
+    fn finish(&mut self, lane: Lane, time: Duration) {
         let Some(position) = self.lanes.iter().position(|state| state.lane == lane) else { return };
         let Some(mut state) = self.lanes.remove(position) else { return };
+        let now = Instant::now();
         state.running -= 1;
-        if state.running > 0 || !state.waiting.is_empty() {
-            self.lanes.push_back(state);
+        if time >= LONG {
+            state.busy_until = now.checked_add(time.saturating_mul(BUSY_TIMES));
         }
+        self.lanes.push_back(state);
+        self.lanes.retain(|state| {
+            state.running > 0 || !state.waiting.is_empty() || state.busy_until > Some(now)
+        });
     }
 }
 
@@ -388,7 +402,7 @@ mod tests {
         assert_eq!(start(&mut scheduler), [10, 20, 11, 21]);
         add(&mut scheduler, C, [30]);
         assert_eq!(start(&mut scheduler), [30], "C waits for nobody");
-        scheduler.finish(B);
+        scheduler.finish(B, Duration::ZERO);
         assert_eq!(start(&mut scheduler), [22]);
     }
 
@@ -398,7 +412,7 @@ mod tests {
         add(&mut scheduler, A, [10]);
         add(&mut scheduler, B, [20]);
         assert_eq!(start(&mut scheduler), [10, 20]);
-        scheduler.finish(B);
+        scheduler.finish(B, Duration::ZERO);
         add(&mut scheduler, A, [11, 12]);
         assert_eq!(start(&mut scheduler), [11], "A runs two jobs");
     }
@@ -407,11 +421,13 @@ mod tests {
     fn a_quiet_tenant_waits_for_none_of_many_busy() {
         let mut scheduler = Scheduler::new(32);
         let busy: Vec<Lane> = (1..=64).map(|tenant| Lane::Tenant(TenantId(tenant))).collect();
-        busy.iter().for_each(|lane| add(&mut scheduler, *lane, [1; 100]));
+        // Each sends its next list when it has the last one.
+        busy.iter().for_each(|lane| add(&mut scheduler, *lane, [1]));
         let mut running = VecDeque::new();
         for _ in 0..1_000 {
             if let Some(lane) = running.pop_front() {
-                scheduler.finish(lane);
+                scheduler.finish(lane, Duration::from_secs(1));
+                add(&mut scheduler, lane, [1]);
             }
             running.extend(iter::from_fn(|| scheduler.start_next()).map(|(lane, _)| lane));
         }
@@ -431,7 +447,7 @@ mod tests {
             order.push(job);
             running.push_back(lane);
             if running.len() == 3 {
-                scheduler.finish(running.pop_front().unwrap());
+                scheduler.finish(running.pop_front().unwrap(), Duration::ZERO);
             }
         }
         assert_eq!(order, [10, 20, 30, 40, 11, 21, 31, 41, 12, 22, 32, 42]);
@@ -453,7 +469,7 @@ mod tests {
         add(&mut scheduler, panel, 0..64);
         add(&mut scheduler, A, [100, 101]);
         assert_eq!(start(&mut scheduler), [0, 100, 101]);
-        scheduler.finish(panel);
+        scheduler.finish(panel, Duration::ZERO);
         assert_eq!(start(&mut scheduler), [1]);
     }
 
