@@ -2,10 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use serde_json::{Value, json};
 
 use crate::imports::{ROWS, write_rows};
+use crate::support::server::run;
+use crate::support::syncs::Syncs;
 use crate::support::{ALL, DataDir, Setup, TestServer, database, until, uuid};
 
 fn directories(data_dir: &DataDir) -> Vec<String> {
@@ -232,6 +235,30 @@ fn with_damaged_tenants() -> (std::sync::Arc<DataDir>, String) {
     std::fs::write(three.file(), "no database ".repeat(1_000)).unwrap();
     assert!(one.file().exists());
     (data_dir, whole)
+}
+
+#[test]
+fn a_tenant_that_is_deleted_during_a_backup_is_no_part_of_it() {
+    let data_dir = DataDir::new(false);
+    for name in ["stays", "leaves"] {
+        data_dir.tenant(name);
+    }
+    let syncs = Syncs::new();
+    syncs.hold(".partial/tenants/1.db");
+    let mut command = data_dir.command();
+    syncs.observe(&mut command);
+    command.arg("--data-dir").arg(data_dir.data()).args(["--json", "backup", "backups"]);
+    let running = thread::spawn(|| run(command, ""));
+    let copy = data_dir.home().join("backups/.partial/tenants/1.db");
+    until("the first tenant is copied", || copy.exists().then_some(()));
+    data_dir.cli(&["tenant", "delete", "leaves", "--yes"]).done();
+    syncs.release();
+    let made = running.join().unwrap().done().json();
+    assert_eq!((&made["tenants"][0]["name"], &made["left_out"]), (&json!("stays"), &json!([])));
+    assert_eq!(made["tenants"].as_array().unwrap().len(), 1);
+    std::fs::remove_dir_all(data_dir.data()).unwrap();
+    data_dir.cli(&["restore", "backups"]).done();
+    data_dir.cli(&["check"]).done();
 }
 
 #[test]

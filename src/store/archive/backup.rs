@@ -128,8 +128,8 @@ fn write_backup(
     Ok(manifest)
 }
 
-/// Saves every tenant of the copied registry. In a backup of all, one that cannot be read, or was
-/// deleted meanwhile, is left out.
+/// Saves every tenant of the copied registry. In a backup of all, one that cannot be read is left
+/// out. One that was deleted meanwhile is no part of the backup.
 fn save_tenants(
     registry: &Registry,
     copied: &Connection,
@@ -144,6 +144,10 @@ fn save_tenants(
                 drop(connection);
                 manifest.files.push(sync_and_describe(partial, &copy, schema)?);
                 manifest.tenants.push(SavedTenant { id, name, records });
+            }
+            Err(ArchiveError::Unreadable { .. }) if registry.tenant(id)?.is_none() => {
+                copy.remove();
+                copied.execute("DELETE FROM tenants WHERE id = ?", [id.0])?;
             }
             Err(ArchiveError::Unreadable { cause, .. }) if manifest.kind == BackupKind::All => {
                 copy.remove();
