@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use crate::clock::Moment;
 use crate::http::{ApiError, ErrorCode};
 use crate::model::KeyId;
+use crate::words;
 
 /// The length of a window.
 const SECONDS: u32 = 60;
@@ -47,10 +48,9 @@ impl RateLimitStatus {
     /// The error `rate_limited` with these headers.
     pub fn error(self) -> ApiError {
         let message = format!(
-            "This API key has used its {} request{} of this minute. Wait 60 seconds, or until the \
-             moment in X-RateLimit-Reset.",
-            self.limit,
-            if self.limit == 1 { "" } else { "s" }
+            "This API key has used its {} of this minute. Wait 60 seconds, or until the moment in \
+             X-RateLimit-Reset.",
+            words::count(self.limit.into(), "request")
         );
         let error = ApiError::new(ErrorCode::RateLimited, message).header("Retry-After", "60");
         self.headers().into_iter().fold(error, |error, (name, value)| error.header(name, value))

@@ -160,8 +160,7 @@ fn refuse_deletion(options: &GlobalOptions, name: &str) -> anyhow::Result<()> {
             held.extend(count.map(|count| format!("{} {count}", resource.plural)));
         }
     }
-    let tenants = registry.list_tenants()?;
-    held.extend(tenants.iter().find(|it| it.0.id == tenant.id).map(|it| format!("keys {}", it.1)));
+    held.push(format!("keys {}", registry.list_keys(tenant.id)?.len()));
     bail!(UsageError(format!(
         "tenant {name} has {}. Once it is deleted, only a backup brings it back. Add --yes to \
          delete it",

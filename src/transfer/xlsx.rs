@@ -230,10 +230,9 @@ impl Context {
             _ if text.trim().is_empty() => Cell::Text(String::new()),
             "b" => Cell::Text((text.trim() == "1").to_string()),
             "d" => date_cell(text.trim()),
-            _ => match self.formats.get(cell.format) {
-                Some(NumberFormat::Date) => self.date(&text),
-                Some(NumberFormat::Digits(digits)) => number_cell(&text, *digits),
-                None => number_cell(&text, 0),
+            _ => match self.formats.get(cell.format).copied().unwrap_or(NumberFormat::Digits(0)) {
+                NumberFormat::Date => self.date(&text),
+                NumberFormat::Digits(digits) => number_cell(&text, digits),
             },
         }
     }
