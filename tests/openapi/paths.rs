@@ -131,9 +131,9 @@ fn success(action: Action) -> Value {
         }),
         Action::Read(of) => {
             let page = schema_ref(&format!("{}Page", title(of)));
-            let either = json!({ "oneOf": [schema_ref(&title(of)), page] });
+            let either = json!({ "oneOf": [page, schema_ref(&title(of))] });
             let about = "The record has the version of `If-None-Match`.";
-            json!({ "200": ok("The record, or a page of them.", either, &["Link", "ETag"]),
+            json!({ "200": ok("A page of records, or the record with this `id`.", either, &["Link", "ETag"]),
                 "304": with_headers(json!({ "description": about }), &["ETag"]) })
         }
         Action::Update(of) => {
