@@ -220,8 +220,8 @@ impl<'a> Client<'a> {
         self.run("DELETE", target, None, vec![(name, None)])
     }
 
-    /// A customer with an employee and a piece of hardware, and the removal of an earlier employee,
-    /// in one transaction.
+    /// A customer with an employee and a piece of hardware, and the removal of an earlier employee
+    /// who has no hardware, in one transaction.
     fn batch(&mut self) -> Option<Reply> {
         let state = self.history.end();
         let tag = self.new_label();
@@ -245,7 +245,10 @@ impl<'a> Client<'a> {
             ),
             (label("hardware", &device), Some(device)),
         ];
-        if let Some(old) = self.own[1].iter().find(|name| state.contains_key(*name)) {
+        // Hardware remains if the disk refused its removal.
+        let has_none =
+            |employee: &Value| state.values().all(|record| record["employee_id"] != employee["id"]);
+        if let Some(old) = self.own[1].iter().find(|name| state.get(*name).is_some_and(has_none)) {
             let path = format!("/employees.php?id={}", state[old]["id"]);
             operations.push(json!({"method": "DELETE", "path": path}));
             effect.push((old.clone(), None));
