@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::form::{Form, key_end, overlap, parse_limit, shown};
-use super::page::{Content, FORM_TOKEN, KeyList, NO_NOTICE, Notice, Page, inactivity};
-use super::session::{SESSION, Session};
+use super::page::{
+    Content, FORM_TOKEN, KeyList, NO_NOTICE, Notice, Page, SESSION_ENDED, inactivity,
+};
+use super::session::{SESSION, Session, sign_in_page};
 use super::{Panel, log_event, redirect};
 use crate::http::{Method, Request, Response};
 use crate::model::{KeyId, Scopes};
@@ -159,6 +161,7 @@ impl AdminRequest<'_> {
     /// Shows an error on the page that the form was sent from.
     fn show_error(&self, error: Notice, form: &Form) -> Result<Response, Notice> {
         match form.get("action") {
+            _ if error == SESSION_ENDED => sign_in_page(self.request, error, ""),
             "create" if self.check_active().is_ok() => Ok(self.form_page(error, None, form)),
             "edit" if let Ok(key) = self.changeable_key(key_id(form)) => {
                 Ok(self.form_page(error, Some(&key), form))
@@ -213,8 +216,17 @@ impl AdminRequest<'_> {
     fn edit(&self, form: &Form) -> Result<Response, Notice> {
         let key = self.changeable_key(key_id(form))?;
         let NewKey { name, expires_at, rate_limit, .. } = self.read_key(form, Some(&key))?;
+        // The operator may change the key meanwhile.
         let (_, actions) = self.administer().change_key(key.id, |key| {
-            *key = KeyRow { name: name.to_owned(), expires_at, rate_limit, ..key.clone() };
+            if form.has_changed("name") {
+                name.clone_into(&mut key.name);
+            }
+            if changes_end(form) {
+                key.expires_at = expires_at;
+            }
+            if form.has_changed("limit") {
+                key.rate_limit = rate_limit;
+            }
         })?;
         for action in actions {
             self.log(action, Some(key.id));
@@ -247,7 +259,7 @@ impl AdminRequest<'_> {
         if new.scopes.is_empty() {
             fields.push(("scopes", "Select at least one scope.".to_owned()));
         }
-        if key.is_none() || form.get("expires") != "keep" {
+        if key.is_none() || changes_end(form) {
             match key_end(form.get("expires"), form.get("date"), self.request.received_at) {
                 Ok(end) => new.expires_at = end,
                 Err(error) => fields.push(("end", error.to_owned())),
@@ -349,7 +361,8 @@ impl AdminRequest<'_> {
 
     fn administer(&self) -> Administration<'_> {
         let (tenant, actor) = (self.session.tenant.id, Admin::Panel(self.request.client));
-        self.panel.registry.administer(tenant, actor, self.request.received_at)
+        let now = self.request.received_at;
+        self.panel.registry.administer(tenant, actor, now).in_session(&self.session.hash)
     }
 
     fn log(&self, action: EventKind, key: Option<KeyId>) {
@@ -360,6 +373,11 @@ impl AdminRequest<'_> {
 /// Turns a rule of another module into a sentence.
 fn sentence(rule: impl std::fmt::Display) -> String {
     format!("{}.", capitalize(&rule.to_string()))
+}
+
+/// Whether the form for a change of a key gives it another end.
+fn changes_end(form: &Form) -> bool {
+    form.get("expires") != "keep"
 }
 
 /// 0 is not the id of any key.

@@ -116,6 +116,7 @@ impl From<RegistryError> for Notice {
             RegistryError::KeyEnded { state, .. } => Notice::invalid(format!(
                 "This key is {state} and cannot be changed or replaced. Nothing was changed."
             )),
+            RegistryError::SessionEnded => SESSION_ENDED,
             RegistryError::Inactive(reason) => Notice::inactive(&inactivity(reason, None)),
             RegistryError::TooManyKeys => Notice::invalid(format!(
                 "This tenant has {MAX_KEYS} keys, the most it can have, revoked and expired ones \

@@ -1,9 +1,16 @@
 //! Sessions: the sign-in and its throttle, the cookie, the end, and the protection against session
 //! fixation.
 
+use std::num::NonZeroU32;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::browser_session::{PASSWORD, Page, Panel, SESSION};
+use tenantdesk::clock::Timestamp;
+use tenantdesk::password;
+use tenantdesk::store::registry::KeyRow;
+
+use super::browser_session::{BrowserSession, PASSWORD, Page, Panel, SESSION};
+use crate::support::database;
 
 const NEW: &str = "another horse battery";
 
@@ -108,6 +115,65 @@ fn a_new_password_ends_every_session() {
     assert!(other.is_signed_in());
     panel.browser().sign_in("acme", PASSWORD).is(401);
     panel.browser().sign_in("acme", NEW).is(303);
+}
+
+/// Sends a form while a command of the operator changes the registry by `sql`.
+fn send_during(
+    panel: &Panel,
+    sql: &str,
+    browser: &mut BrowserSession<'_>,
+    form: &Form<'_>,
+) -> Page {
+    let command = database(&panel.directory.path().join("data/registry.db"));
+    command.execute_batch(&format!("BEGIN IMMEDIATE; {sql}")).unwrap();
+    thread::scope(|scope| {
+        let page = scope.spawn(|| browser.send(form.0, form.1));
+        // Nothing shows that the form waits. If it is late, the test asks for less.
+        thread::sleep(Duration::from_millis(300));
+        command.execute_batch("COMMIT").unwrap();
+        page.join().unwrap()
+    })
+}
+
+/// The action and the fields of a form.
+type Form<'a> = (&'a str, &'a [(&'a str, &'a str)]);
+
+#[test]
+fn a_form_that_waits_while_its_session_ends_changes_nothing() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let new = password::hash(NEW).unwrap();
+    let sql = format!("UPDATE tenants SET password_hash = '{new}'; DELETE FROM sessions");
+    let other = "a third horse battery";
+    let password: Form<'_> = ("password", &[("current", NEW), ("new", other), ("again", other)]);
+    for (password, form) in
+        [(PASSWORD, ("create", &[("name", "x"), ("scope", "all")][..])), (NEW, password)]
+    {
+        let mut browser = panel.browser();
+        browser.sign_in("acme", password).is(303);
+        browser.get("").is(200);
+        let page = send_during(&panel, &sql, &mut browser, &form);
+        page.is(403).saying("Your session is over. Nothing was changed.");
+    }
+    assert_eq!(panel.keys(&acme), []);
+    panel.browser().sign_in("acme", other).is(401);
+    panel.browser().sign_in("acme", NEW).is(303);
+}
+
+#[test]
+fn a_form_keeps_what_the_operator_changes_while_it_waits() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    browser.send("create", &[("name", "old"), ("scope", "all")]).is(303);
+    let key = panel.keys(&acme).remove(0);
+    let (end, id) = (Timestamp::end_of_day("2027-01-01"), key.id.to_string());
+    let sql = "UPDATE keys SET rate_limit = 3, expires_at = '2027-01-01T23:59:59Z'";
+    let fields = [("key", &*id), ("name", "new"), ("expires", "keep"), ("shown_limit", "")];
+    send_during(&panel, sql, &mut browser, &("edit", &fields)).is(303);
+    let expected =
+        KeyRow { name: "new".to_owned(), expires_at: end, rate_limit: NonZeroU32::new(3), ..key };
+    assert_eq!(panel.keys(&acme), [expected]);
 }
 
 #[test]

@@ -65,6 +65,9 @@ pub enum RegistryError {
     /// The registry's file was removed or replaced after it was opened.
     #[error("the registry's file was removed or replaced")]
     Replaced,
+    /// The session of an admin in the panel ended before the change.
+    #[error("the session has ended")]
+    SessionEnded,
     /// An admin in the panel changes what only an active tenant may change.
     #[error("the tenant is inactive")]
     Inactive(Inactive),
@@ -115,16 +118,28 @@ pub struct Administration<'a> {
     registry: &'a Registry,
     tenant_id: TenantId,
     actor: Admin,
+    session: Option<&'a [u8; 32]>,
     now: Moment,
 }
 
-impl Administration<'_> {
+impl<'a> Administration<'a> {
+    /// Changes nothing once the session with this hash has ended. Example: the operator sets a new
+    /// password while a form of somebody else in the panel waits.
+    pub fn in_session(self, hash: &'a [u8; 32]) -> Administration<'a> {
+        Administration { session: Some(hash), ..self }
+    }
+
     /// Runs `work` in a write transaction. A moving tenant takes no change of the panel: it would
     /// be lost.
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
-        self.registry.change(|transaction| match self.suspension(transaction)? {
-            Some(Inactive::Moving) => Err(RegistryError::Inactive(Inactive::Moving)),
-            _ => work(transaction),
+        self.registry.change(|transaction| {
+            if let Some(hash) = self.session {
+                sessions::require(transaction, hash)?;
+            }
+            match self.suspension(transaction)? {
+                Some(Inactive::Moving) => Err(RegistryError::Inactive(Inactive::Moving)),
+                _ => work(transaction),
+            }
         })
     }
 
@@ -243,7 +258,7 @@ impl Registry {
 
     /// Changes of this tenant's keys and password by `actor`, at the time `now`.
     pub fn administer(&self, tenant_id: TenantId, actor: Admin, now: Moment) -> Administration<'_> {
-        Administration { registry: self, tenant_id, actor, now }
+        Administration { registry: self, tenant_id, actor, session: None, now }
     }
 
     /// Whether the operator has suspended the tenant. The writer of a tenant asks inside its write

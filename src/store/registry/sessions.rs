@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::events::{Admin, Event, EventKind};
 use super::tenants::TenantRow;
@@ -77,6 +77,12 @@ impl Registry {
             Ok(())
         })
     }
+}
+
+/// Fails if the session has ended.
+pub(super) fn require(transaction: &Transaction<'_>, hash: &[u8; 32]) -> Result<()> {
+    let mut find = transaction.prepare_cached("SELECT 1 FROM sessions WHERE hash = ?1")?;
+    if find.exists([hash])? { Ok(()) } else { Err(RegistryError::SessionEnded) }
 }
 
 impl Administration<'_> {
