@@ -8,7 +8,9 @@ use crate::model::custom::{MAX_LENGTH, NAME_RULE, PREFIX, name_in};
 use crate::model::email::MAX_EMAIL;
 use crate::model::field::CUSTOM;
 use crate::model::validation::{is_empty, is_integer, shorten};
-use crate::model::{Field, ID, Json, JsonObject, Kind, READ_ONLY, Resource};
+use crate::model::{
+    CREATED_AT, Field, ID, Json, JsonObject, Kind, READ_ONLY, Resource, UPDATED_AT,
+};
 use crate::words;
 
 /// The columns that a file of a resource can have: its fields, the read-only fields that an export
@@ -173,6 +175,8 @@ impl<'a> Columns<'a> {
             };
             let Some(name) = column.used_name() else { continue };
             match cell {
+                // An import does not use the timestamps.
+                Cell::Fault(..) if [CREATED_AT.name, UPDATED_AT.name].contains(&name) => {}
                 Cell::Fault(code, message) => row.faults.push((name.to_owned(), code, message)),
                 Cell::Number { text, is_padded } => {
                     let is_text = matches!(column.kind, None | Some(Kind::Text { .. }));
@@ -202,6 +206,16 @@ impl<'a> Columns<'a> {
             let Some(name) = column.used_name() else { continue };
             let value = match value {
                 Json::String(text) => self.map.translate(name, text).into(),
+                Json::Object(custom) if name == CUSTOM.name => {
+                    let translate = |(name, value): (String, Json)| match value {
+                        Json::String(text) => {
+                            let value = self.map.translate(&format!("{PREFIX}{name}"), text);
+                            (name, value.into())
+                        }
+                        value => (name, value),
+                    };
+                    custom.into_iter().map(translate).collect::<JsonObject>().into()
+                }
                 value => value,
             };
             row.insert(column, value, None);
@@ -224,13 +238,30 @@ impl Converted {
     /// cents.
     fn insert(&mut self, column: &Column, value: Json, decimal: Option<char>) {
         let Some(name) = column.used_name() else { return };
-        if let Some(custom) = name_in(name) {
-            let object = self.object.entry(CUSTOM.name).or_insert_with(|| JsonObject::new().into());
-            if let Json::Object(members) = object {
-                members.insert(custom.to_owned(), value);
-            }
-            return;
+        let members = match (name_in(name), value) {
+            (Some(custom), value) => JsonObject::from_iter([(custom.to_owned(), value)]),
+            (None, Json::Object(members)) if name == CUSTOM.name => members,
+            (None, Json::Null) if name == CUSTOM.name && self.object.contains_key(name) => return,
+            (None, value) => return self.insert_value(column, name, value, decimal),
+        };
+        // A line of JSON Lines can have the member `custom` and others that a map makes custom.
+        let custom = self.object.entry(CUSTOM.name).or_insert(Json::Null);
+        if custom.is_null() {
+            *custom = JsonObject::new().into();
         }
+        let Json::Object(custom) = custom else { return };
+        for (name, value) in members {
+            if custom.contains_key(&name) {
+                let field = format!("{PREFIX}{name}");
+                let message = format!("Two members set the field \"{field}\". Keep one.");
+                self.faults.push((field, "bad_request", message));
+            } else {
+                custom.insert(name, value);
+            }
+        }
+    }
+
+    fn insert_value(&mut self, column: &Column, name: &str, value: Json, decimal: Option<char>) {
         let Some(field) = column.cents.filter(|_| !is_empty(&value)) else {
             self.object.insert(column.cents.unwrap_or(name).to_owned(), value);
             return;

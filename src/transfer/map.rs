@@ -196,13 +196,19 @@ fn parts(form: &str) -> impl Iterator<Item = (char, usize)> {
 pub(super) fn parse_date(text: &str, form: &str) -> Option<String> {
     let (mut year, mut month, mut day) = (0, 0, 0);
     let mut rest = text;
-    for (letter, length) in parts(form) {
+    let mut parts = parts(form).peekable();
+    while let Some((letter, length)) = parts.next() {
         if !letter.is_ascii_alphabetic() {
             rest = rest.strip_prefix(&letter.to_string().repeat(length))?;
             continue;
         }
         let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
-        let end = end.min(if letter == 'Y' { 4 } else { 2 });
+        let end = end.min(match (letter, parts.peek()) {
+            // Nothing separates the digits from the next ones.
+            (_, Some((next, _))) if next.is_ascii_alphabetic() => length,
+            ('Y', _) => 4,
+            _ => 2,
+        });
         let (digits, after) = rest.split_at_checked(end)?;
         let number: u32 = digits.parse().ok()?;
         match (letter, digits.len()) {

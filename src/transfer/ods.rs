@@ -45,19 +45,22 @@ struct OdsReader {
     row_repeats: u64,
     column: usize,
     cell: OpenCell,
-    /// The depth of comments, whose paragraphs do not belong to the cell.
-    comments: usize,
+    /// The depth in a comment or a drawing, whose paragraphs do not belong to the cell.
+    foreign: usize,
 }
 
 /// A cell of which a part is read.
 #[derive(Default)]
 struct OpenCell {
     repeats: usize,
+    /// Whether a merged cell hides it.
+    is_covered: bool,
     kind: String,
     /// The value of an attribute. Texts have their paragraphs.
     value: Option<String>,
     text: String,
     paragraphs: usize,
+    is_in_paragraph: bool,
     is_formula: bool,
     is_error: bool,
 }
@@ -67,7 +70,7 @@ impl OdsReader {
     fn read(&mut self, piece: &Piece<'_>, rows: &mut Rows<'_>) -> Result<bool, ImportError> {
         match piece {
             Piece::Start(start) => self.start(start, rows)?,
-            Piece::Text(text) if self.cell.paragraphs > 0 && self.comments == 0 => {
+            Piece::Text(text) if self.cell.is_in_paragraph && self.foreign == 0 => {
                 self.cell.text += text;
             }
             Piece::End(end) => return self.end(end.local_name().as_ref(), rows),
@@ -80,7 +83,9 @@ impl OdsReader {
     }
 
     fn start(&mut self, start: &BytesStart<'_>, rows: &mut Rows<'_>) -> Result<(), ImportError> {
+        let is_drawing = start.name().prefix().is_some_and(|prefix| prefix.as_ref() == "draw");
         match start.local_name().as_ref() {
+            name if self.foreign > 0 || is_drawing || name == "annotation" => self.foreign += 1,
             "style" => self.style = attribute(start, "name")?.unwrap_or_default(),
             "table-properties"
                 if self.hidden_styles.len() < MAX_SHEETS
@@ -99,19 +104,19 @@ impl OdsReader {
                 self.column = 0;
             }
             "table-cell" | "covered-table-cell" => self.cell = OpenCell::new(start)?,
-            "annotation" => self.comments += 1,
-            "p" if self.comments == 0 => {
+            "p" => {
                 if self.cell.paragraphs > 0 {
                     self.cell.text.push('\n');
                 }
                 self.cell.paragraphs += 1;
+                self.cell.is_in_paragraph = true;
             }
-            "s" if self.comments == 0 => {
+            "s" => {
                 let count = number(start, "c")?.unwrap_or(1).min(MAX_ROW);
                 self.cell.text += &" ".repeat(count);
             }
-            "tab" if self.comments == 0 => self.cell.text.push('\t'),
-            "line-break" if self.comments == 0 => self.cell.text.push('\n'),
+            "tab" => self.cell.text.push('\t'),
+            "line-break" => self.cell.text.push('\n'),
             _ => {}
         }
         Ok(())
@@ -119,7 +124,8 @@ impl OdsReader {
 
     fn end(&mut self, name: &str, rows: &mut Rows<'_>) -> Result<bool, ImportError> {
         match name {
-            "annotation" => self.comments = self.comments.saturating_sub(1),
+            _ if self.foreign > 0 => self.foreign -= 1,
+            "p" => self.cell.is_in_paragraph = false,
             "table-cell" | "covered-table-cell" => {
                 let cell = mem::take(&mut self.cell);
                 let next = self.column.saturating_add(cell.repeats);
@@ -146,7 +152,8 @@ impl OdsReader {
 
 impl OpenCell {
     fn new(start: &BytesStart<'_>) -> Result<OpenCell, ImportError> {
-        let mut cell = OpenCell { repeats: 1, ..OpenCell::default() };
+        let is_covered = start.local_name().as_ref() == "covered-table-cell";
+        let mut cell = OpenCell { repeats: 1, is_covered, ..OpenCell::default() };
         if let Some(repeats) = number(start, "number-columns-repeated")? {
             cell.repeats = repeats;
         }
@@ -163,6 +170,7 @@ impl OpenCell {
     fn finish(self) -> Cell {
         let value = self.value.as_deref().unwrap_or_default();
         match self.kind.as_str() {
+            _ if self.is_covered => Cell::default(),
             _ if self.is_error => error_cell(&self.text),
             "string" if self.paragraphs > 0 => Cell::Text(self.text),
             "string" => Cell::Text(value.to_owned()),

@@ -347,6 +347,32 @@ fn a_map_gives_names_words_and_formats() {
 }
 
 #[test]
+fn a_map_gives_custom_fields_beside_those_of_the_line() {
+    let fixture = Fixture::new();
+    let map = "[columns]\nZimmer = \"custom.room\"\n[values.\"custom.room\"]\nA = \"Alpha\"\n";
+    let lines = r#"{"name":"No 1","Zimmer":"A","custom":{"os":"x"}}
+{"name":"No 2","custom":{"os":"x"},"Zimmer":"A"}
+{"name":"No 3","Zimmer":"A","custom":null}
+{"name":"No 4","custom":null,"Zimmer":"A"}
+{"name":"No 5","custom":{"room":"A"}}
+"#;
+    let (outcome, errors) = fixture.import_with(map, import(&CUSTOMER, JSON), lines.as_bytes());
+    assert_eq!((counts(outcome), errors), ((5, 0, 0), Vec::new()));
+    let csv = records(&fixture.export(1, &CUSTOMER, CSV));
+    for (index, os) in ["x", "x", "", "", ""].into_iter().enumerate() {
+        let record = &csv[index];
+        assert_eq!((&*record["custom.room"], &*record["custom.os"]), ("Alpha", os), "{record:?}");
+    }
+    for lines in [
+        r#"{"name":"No 6","Zimmer":"A","custom":{"room":"B"}}"#,
+        r#"{"name":"No 6","custom":{"room":"B"},"Zimmer":"A"}"#,
+    ] {
+        let (_, errors) = fixture.import_with(map, import(&CUSTOMER, JSON), lines.as_bytes());
+        assert!(errors[0].contains("custom.room: bad_request"), "{errors:?}");
+    }
+}
+
+#[test]
 fn a_fault_of_a_map_names_its_line() {
     for (map, fault) in [
         ("[column]", "line 1: Unknown section \"column\". Did you mean \"columns\"?"),
@@ -719,4 +745,45 @@ fn the_cells_of_a_workbook_have_the_values_that_a_spreadsheet_shows() {
     let record = records(&csv).remove(0);
     let expected = ["100", "1000000000000000000000", "0", "a\r\n<_x", "10"];
     assert_eq!(columns.map(|column| record[column].as_str()), expected);
+}
+
+#[test]
+fn a_workbook_has_exact_integers_and_no_value_that_its_sheet_hides() {
+    let cell = |text: &str| format!("<c t=\"str\"><v>{text}</v></c>");
+    let row = |cells: &[String]| format!("<row>{}</row>", cells.concat());
+    let header = row(&["name", "asset_tag", "purchase_cost_cents", "created_at"].map(cell));
+    let integers = ["12345678901234567891", "9007199254740993"];
+    let [serial, cost] = integers.map(|number| format!("<c><v>{number}</v></c>"));
+    let error = "<c t=\"e\"><v>#N/A</v></c>".to_owned();
+    let fixture = Fixture::new();
+    let bytes = xlsx(&(header.clone() + &row(&[cell("_x+041_"), serial, cost, error])));
+    let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Xlsx), &bytes);
+    assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));
+    let record = records(&fixture.export(1, &HARDWARE, CSV)).remove(0);
+    let columns = ["name", "asset_tag", "purchase_cost_cents"];
+    assert_eq!(columns.map(|column| &*record[column]), ["_x+041_", integers[0], integers[1]]);
+
+    for kind in ["str", "s", "n"] {
+        let formula = format!("<c t=\"{kind}\"><f>A1</f></c>");
+        let bytes = xlsx(&(header.clone() + &row(&[cell("PC"), formula])));
+        let errors = fixture.rejects(import(&HARDWARE, Format::Xlsx), &bytes);
+        assert_eq!(errors, ["cell B2: asset_tag: invalid_row"], "{kind}");
+    }
+
+    let cell = |kind: &str, content: &str| {
+        format!("<table:{kind} office:value-type=\"string\">{content}</table:{kind}>")
+    };
+    let text = |text: &str| cell("table-cell", &format!("<text:p>{text}</text:p>"));
+    let shape =
+        "<draw:frame><draw:image><text:p/></draw:image><svg:desc>Logo</svg:desc></draw:frame>";
+    let row = |cells: [String; 3]| format!("<table:table-row>{}</table:table-row>", cells.concat());
+    let drawing = cell("table-cell", &format!("{shape}\n"));
+    let around = cell("table-cell", &format!("{shape}\n<text:p>PC<text:s/>1</text:p>\n{shape}"));
+    let covered = cell("covered-table-cell", "<text:p>hidden</text:p>");
+    let rows = row(["name", "model", "notes"].map(text)) + &row([around, drawing, covered]);
+    let fixture = Fixture::new();
+    let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Ods), &ods(&rows));
+    assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));
+    let record = records(&fixture.export(1, &HARDWARE, CSV)).remove(0);
+    assert_eq!(["name", "model", "notes"].map(|column| &*record[column]), ["PC 1", "", ""]);
 }

@@ -343,15 +343,19 @@ impl<'a> Rows<'a> {
 /// The cell of a number in the syntax of XML, such as `1.5E-3`. The sheet shows an integer with at
 /// least `digits` digits.
 pub(super) fn number_cell(text: &str, digits: usize) -> Cell {
-    match text.trim().parse::<f64>() {
-        Ok(number) if number.is_finite() => {
-            // Without a sign of zero.
-            let text = (number + 0.0).to_string();
-            let is_padded = text.len() < digits && text.bytes().all(|byte| byte.is_ascii_digit());
-            Cell::Number { text, is_padded }
-        }
-        _ => Cell::Fault("invalid_row", format!("The cell has the invalid number {text:?}.")),
-    }
+    let number = text.trim();
+    // Programs other than spreadsheets write integers of more than 15 digits.
+    let integer = number.parse::<i128>().map(|number| number.to_string());
+    let number = integer.or_else(|_| {
+        // Without a sign of zero.
+        let number = number.parse::<f64>().ok().filter(|number| number.is_finite());
+        number.map(|number| (number + 0.0).to_string()).ok_or(())
+    });
+    let Ok(text) = number else {
+        return Cell::Fault("invalid_row", format!("The cell has the invalid number {text:?}."));
+    };
+    let is_padded = text.len() < digits && text.bytes().all(|byte| byte.is_ascii_digit());
+    Cell::Number { text, is_padded }
 }
 
 /// The cell of a date, or of a date and a time, in the syntax of ISO 8601.

@@ -217,6 +217,7 @@ impl Context {
     fn cell(&self, cell: OpenCell) -> Cell {
         let text = cell.text.text;
         match cell.kind.as_str() {
+            _ if cell.is_formula && !cell.text.has_value => no_value(),
             "s" if text.is_empty() => Cell::Text(text),
             "s" => match self.shared_text(&text) {
                 Some(text) => Cell::Text(text.to_owned()),
@@ -269,6 +270,8 @@ struct OpenCell {
 #[derive(Default)]
 struct TextReader {
     text: String,
+    /// Whether there is a `v`.
+    has_value: bool,
     is_inside: bool,
     is_hint: bool,
 }
@@ -277,7 +280,10 @@ impl TextReader {
     fn read(&mut self, piece: &Piece<'_>) -> Result<(), ImportError> {
         match piece {
             Piece::Start(start) => match start.local_name().as_ref() {
-                "t" | "v" => self.is_inside = !self.is_hint,
+                name @ ("t" | "v") => {
+                    self.is_inside = !self.is_hint;
+                    self.has_value |= name == "v";
+                }
                 "rPh" => self.is_hint = true,
                 _ => {}
             },
@@ -305,6 +311,7 @@ fn unescape(text: &str) -> String {
     while let Some((before, after)) = rest.split_once("_x") {
         whole += before;
         let code = after.get(..4).filter(|_| after.get(4..5) == Some("_"));
+        let code = code.filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let code = code.and_then(|code| u32::from_str_radix(code, 16).ok());
         if let Some(letter) = code.and_then(char::from_u32) {
             whole.push(letter);
