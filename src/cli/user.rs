@@ -81,7 +81,8 @@ pub(super) fn owner(data_dir: &Path) -> io::Result<(u32, u32)> {
     Err(ErrorKind::NotFound.into())
 }
 
-/// The settings of the service: lines such as `TENANTDESK_RATE_LIMIT=200`, as systemd reads them.
+/// The settings of the service: lines such as `TENANTDESK_RATE_LIMIT=200`, as systemd reads them. An
+/// empty variable counts as unset.
 fn service_settings() -> anyhow::Result<Vec<(String, String)>> {
     let text = match fs::read_to_string(SERVICE_SETTINGS) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -93,7 +94,9 @@ fn service_settings() -> anyhow::Result<Vec<(String, String)>> {
             && let Some((name, value)) = line.split_once('=')
         {
             let value = value.trim_matches(['"', '\'', ' ']);
-            settings.push((name.trim().to_owned(), value.to_owned()));
+            if !value.is_empty() {
+                settings.push((name.trim().to_owned(), value.to_owned()));
+            }
         }
     }
     Ok(settings)

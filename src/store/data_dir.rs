@@ -33,6 +33,7 @@
 //! ([`require_owner`]). A command of root runs as that user (cli/user.rs).
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -97,15 +98,21 @@ pub(crate) fn has_files(database: &Database) -> bool {
     database.files().any(|name| name.try_exists().unwrap_or(true))
 }
 
-/// Whether the directory has nothing but hidden files, such as a `.gitignore`, the `lost+found` of a
-/// file system, and the empty directory of tenants' files that a failed command may leave.
+/// Whether a file belongs to the file system or to another program: a hidden file, such as a
+/// `.gitignore`, or the `lost+found` of a disk.
+pub(crate) fn is_foreign(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".") || name == "lost+found"
+}
+
+/// Whether the directory has nothing but foreign files, and the empty directory of tenants' files
+/// that a failed command may leave.
 fn has_no_data(data_dir: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(data_dir)? {
         let entry = entry?;
-        let name = entry.file_name();
-        let is_hidden = name.as_encoded_bytes().starts_with(b".") || name == "lost+found";
         let is_for_tenants = entry.path() == tenants_dir(data_dir) && entry.file_type()?.is_dir();
-        if !(is_hidden || is_for_tenants && fs::read_dir(entry.path())?.next().is_none()) {
+        if !(is_foreign(&entry.file_name())
+            || is_for_tenants && fs::read_dir(entry.path())?.next().is_none())
+        {
             return Ok(false);
         }
     }

@@ -384,6 +384,22 @@ fn backups_of_a_lost_data_directory_do_not_replace_those_before() {
     data_dir.cli(&["restore", "backups", "acme"]).fails_saying("would be overwritten");
 }
 
+/// The directory of backups can be a disk of its own, whose `lost+found` belongs to root.
+#[test]
+fn the_lost_and_found_of_a_disk_is_no_backup() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let former = back_up(&data_dir, &[]);
+    let found = data_dir.home().join("backups/lost+found");
+    std::fs::create_dir(&found).unwrap();
+    std::fs::write(found.join("manifest.json"), "a piece of something else").unwrap();
+    let kept = back_up(&data_dir, &["--keep", "1"]);
+    assert!(!directories(&data_dir).contains(&former) && found.exists());
+    data_dir.cli(&["doctor", "--backups", "backups"]).done();
+    let restored = data_dir.cli_json(&["restore", "backups", "acme", "--force"]);
+    assert_eq!(restored["folder"], format!("backups/{kept}"));
+}
+
 /// Changes the manifest of a backup, as if it was made at another time or by an earlier version.
 fn edit_manifest(data_dir: &DataDir, backup: &str, edit: impl FnOnce(&mut Value)) {
     let path = data_dir.home().join("backups").join(backup).join("manifest.json");

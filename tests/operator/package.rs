@@ -2,11 +2,11 @@
 //! the built package.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::server::{binary, run};
-use crate::support::{TestServer, can};
+use crate::support::{TestServer, can, tree};
 
 fn debian(file: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("release/debian").join(file))
@@ -54,6 +54,9 @@ TENANTDESK_JSON="true"
         /var/lib/desk health 2>&1 || true
         find /var/lib/tenantdesk ! -user 65534 # nothing
         setpriv --reuid=64999 --clear-groups /var/lib/desk tenant create beta 2>&1 || true
+        # An empty variable counts as unset.
+        echo TENANTDESK_DATA_DIR= >>/etc/tenantdesk.env
+        timeout 60 /var/lib/desk tenant create third >/var/lib/third
         # The settings name another directory. The environment has its way against the settings.
         install -d -o 65534 -g 65534 -m 700 /var/lib/other
         echo TENANTDESK_DATA_DIR=/var/lib/other >>/etc/tenantdesk.env
@@ -92,5 +95,20 @@ fn the_settings_file_names_options_of_serve() {
     assert!(names.len() > 5, "{settings}");
     for name in names {
         assert!(help.contains(&format!("TENANTDESK_{name}=")), "{name}");
+    }
+}
+
+/// The settings can name another data directory.
+#[test]
+fn each_unit_that_opens_the_data_directory_reads_the_settings_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let is_unit = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "service");
+    let opens = |text: &String| text.contains("\nEnvironment=TENANTDESK_DATA_DIR=");
+    let units =
+        tree(&root).into_iter().filter(is_unit).map(|path| fs::read_to_string(path).unwrap());
+    let units: Vec<_> = units.filter(opens).collect();
+    assert!(units.len() >= 3, "{}", units.len());
+    for unit in units {
+        assert!(unit.contains("\nEnvironmentFile=-/etc/tenantdesk.env\n"), "{unit}");
     }
 }

@@ -16,7 +16,7 @@ use super::{ArchiveError, Staging, check, file_error, not_read};
 use crate::clock::Moment;
 use crate::files;
 use crate::model::{ALL, Resource};
-use crate::store::data_dir::{registry_database, tenant_database, tenants_dir};
+use crate::store::data_dir::{is_foreign, registry_database, tenant_database, tenants_dir};
 use crate::store::database::{Database, copy_pages, is_write_error, open_plain};
 use crate::store::error::DatabaseError;
 use crate::store::records::Reading;
@@ -262,14 +262,13 @@ pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, ArchiveError> {
     Ok(found)
 }
 
-/// The directories in `dir` that may be backups. Symbolic links are not followed, and hidden
-/// directories are not complete.
+/// The directories in `dir` that may be backups. Symbolic links are not followed, and a hidden
+/// backup is not complete.
 fn directories(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if !is_hidden && entry.file_type()?.is_dir() {
+        if !is_foreign(&entry.file_name()) && entry.file_type()?.is_dir() {
             found.push(entry.path());
         }
     }
