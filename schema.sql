@@ -161,8 +161,8 @@ CREATE TABLE idempotency (
 CREATE INDEX idempotency_by_created_at ON idempotency (created_at);
 
 -- The change log: one entry for each change of a record, in the order of the commits. `fields` is a
--- JSON array of names, `before` a JSON object of the values before the change. `by_key`, `by_name`
--- and `by_prefix` are those of the key at that time; without a key, `by_name` is a command. Each
+-- JSON array of names, `before` a JSON object of the values before the change. `by_name` and
+-- `by_prefix` are those of the key `by_key` at that time; without a key, `by_name` is a command. Each
 -- index ends with `seq`, so a page of one resource, or of one record, is read in its order.
 CREATE TABLE changes (
   seq        INTEGER PRIMARY KEY,

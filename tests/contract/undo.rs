@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::model::body;
 use crate::support::contract::{RESOURCES, at};
 use crate::support::random::{Random, seed};
-use crate::support::server::{Output, Tenant};
+use crate::support::server::{DataDir, Output, Tenant};
 use crate::support::{ALL, Api, Reply, Setup, TestServer, database, until};
 
 /// Resource, as its place in [`RESOURCES`], and id.
@@ -285,4 +285,65 @@ fn a_restored_tenant_has_the_change_log_of_its_backup() {
     assert_eq!((&report["changed"], &report["created"]), (&json!({"customers": 1}), &json!({})));
     until("the tenant is served again", || (api.get("/customers.php").status == 200).then_some(()));
     assert_eq!(api.get("/customers.php?id=1").found()["city"], Value::Null);
+}
+
+/// In the new data directory, the id of one key is the former id of another key of the tenant.
+#[test]
+fn after_a_move_an_undo_by_a_key_takes_back_the_changes_of_this_key() {
+    let (old, new) = (TestServer::start(), TestServer::start());
+    old.tenant("acme");
+    new.tenant("other").with_scopes(ALL);
+    let names = ["office", "script", "deleted"];
+    let mut keys = Vec::new();
+    for name in names {
+        let made = old.cli(&["key", "create", "acme", "--name", name, "--scope", "all"]).done();
+        let key = made.stdout.trim().to_owned();
+        old.with_key(&key).customer(name);
+        keys.push(key);
+    }
+    old.cli(&["key", "delete", "acme", "3"]).done();
+    let backups = new.home().join("backups");
+    old.cli(&["backup", backups.to_str().unwrap(), "acme"]).done();
+    new.cli(&["restore", "backups", "acme"]).done();
+
+    let api = new.with_key(&keys[0]);
+    let entries = new.cli_json(&["changes", "acme"]);
+    let mut left = names.to_vec();
+    for name in ["office", "script"] {
+        let listed = new.cli_json(&["key", "list", "acme"]);
+        let key = listed.as_array().unwrap().iter().find(|key| key["name"] == name).unwrap();
+        let entry = entries.as_array().unwrap().iter().find(|entry| entry["by"]["name"] == name);
+        assert_eq!(entry.unwrap()["by"]["id"], key["id"], "{name}");
+        undo(&new, &["--key", &key["id"].to_string(), "--since", "2h"]).done();
+        left.retain(|other| *other != name);
+        let customers = api.all("/customers.php");
+        let found: Vec<_> = customers.iter().map(|record| record["name"].clone()).collect();
+        assert_eq!(json!(found), json!(left));
+    }
+}
+
+/// 0.4.0 knew no customer of a device.
+#[test]
+fn a_device_that_belonged_to_nobody_in_0_4_0_belongs_to_nobody_again() {
+    let data_dir = DataDir::new(false);
+    data_dir.place_fixture();
+    let file = database(&data_dir.data().join("tenants/1.db"));
+    let entry = "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1;
+        INSERT INTO changes (seq, at, resource, record_id, action, fields, before, by_name)
+          SELECT last_seq, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'), 'hardware', 1, 'updated',
+            '[\"employee_id\"]', '{\"employee_id\":null}', 'import' FROM changes_state;
+        UPDATE hardware SET version = (SELECT last_seq FROM changes_state) WHERE id = 1";
+    file.execute_batch(entry).unwrap();
+    drop(file);
+    let server = Setup::plain().start_at(data_dir);
+    let made =
+        server.cli(&["key", "create", "acme", "--name", "a test's", "--scope", "all"]).done();
+    let api = server.with_key(made.stdout.trim());
+    let device = || api.get("/hardware.php?id=1");
+    let migrated = || Some(device()).filter(|reply| reply.status == 200);
+    let stored = until("acme is migrated", migrated).found();
+    assert_eq!([&stored["employee_id"], &stored["customer_id"]], [&json!(1), &json!(1)]);
+    undo(&server, &["--since", "2h"]).done();
+    let former = device().found();
+    assert_eq!([&former["employee_id"], &former["customer_id"]], [&Value::Null, &Value::Null]);
 }

@@ -10,3 +10,7 @@ UPDATE changes_removed SET at = (
   SELECT iif(entries < 1000000, strftime('%Y-%m-%dT%H:%M:%SZ', 'now', -keep_seconds || ' seconds'),
     (SELECT at FROM changes ORDER BY seq LIMIT 1)) FROM changes_state);
 ALTER TABLE changes_state ADD COLUMN max_size INTEGER;
+-- Before, a device without an employee belonged to nobody. An undo gives it this former state back.
+UPDATE changes SET fields = json_insert(fields, '$[#]', 'customer_id'),
+    before = json_set(before, '$.customer_id', NULL)
+  WHERE resource = 'hardware' AND action = 'updated' AND json_type(before, '$.employee_id') = 'null';
