@@ -373,6 +373,18 @@ fn a_map_gives_custom_fields_beside_those_of_the_line() {
 }
 
 #[test]
+fn a_date_is_read_by_its_form() {
+    for (form, text, date) in [
+        ("D.M.YY", "16.12.2017", "2017-12-16"),
+        ("DD.MM.YYYY", "1.2.24", "2024-02-01"),
+        ("YYMMDD", "240131", "2024-01-31"),
+        ("DDMMYYYY", "31012024", "2024-01-31"),
+    ] {
+        assert_eq!(map::parse_date(text, form).as_deref(), Some(date), "{form}");
+    }
+}
+
+#[test]
 fn a_fault_of_a_map_names_its_line() {
     for (map, fault) in [
         ("[column]", "line 1: Unknown section \"column\". Did you mean \"columns\"?"),
