@@ -788,14 +788,16 @@ fn a_workbook_has_exact_integers_and_no_value_that_its_sheet_hides() {
     let text = |text: &str| cell("table-cell", &format!("<text:p>{text}</text:p>"));
     let shape =
         "<draw:frame><draw:image><text:p/></draw:image><svg:desc>Logo</svg:desc></draw:frame>";
-    let row = |cells: [String; 3]| format!("<table:table-row>{}</table:table-row>", cells.concat());
+    let row = |cells: [String; 4]| format!("<table:table-row>{}</table:table-row>", cells.concat());
     let drawing = cell("table-cell", &format!("{shape}\n"));
     let around = cell("table-cell", &format!("{shape}\n<text:p>PC<text:s/>1</text:p>\n{shape}"));
     let covered = cell("covered-table-cell", "<text:p>hidden</text:p>");
-    let rows = row(["name", "model", "notes"].map(text)) + &row([around, drawing, covered]);
+    let spaced = text("a<text:tab/>b<text:line-break/>c");
+    let columns = ["name", "model", "asset_tag", "notes"];
+    let rows = row(columns.map(text)) + &row([around, drawing, covered, spaced]);
     let fixture = Fixture::new();
     let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Ods), &ods(&rows));
     assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));
     let record = records(&fixture.export(1, &HARDWARE, CSV)).remove(0);
-    assert_eq!(["name", "model", "notes"].map(|column| &*record[column]), ["PC 1", "", ""]);
+    assert_eq!(columns.map(|column| &*record[column]), ["PC 1", "", "", "a\tb\nc"]);
 }

@@ -278,9 +278,14 @@ fn a_restored_tenant_has_the_change_log_of_its_backup() {
     api.customer("Eins");
     end_yesterday(&tenant);
     api.put("/customers.php?id=1", json!({"city": "Kiel"})).is(200);
+    let log = server.cli_json(&["changes", "acme"]);
     server.cli(&["backup", "backups"]).done();
     api.delete("/customers.php?id=1").is(204);
     server.cli(&["restore", "backups", "acme", "--force"]).done();
+    let by = |log: &Value| {
+        log.as_array().unwrap().iter().map(|entry| entry["by"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(by(&server.cli_json(&["changes", "acme"])), by(&log));
     let report = undo_json(&server, &["--since", "2h"]);
     assert_eq!((&report["changed"], &report["created"]), (&json!({"customers": 1}), &json!({})));
     until("the tenant is served again", || (api.get("/customers.php").status == 200).then_some(()));
