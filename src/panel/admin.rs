@@ -375,9 +375,10 @@ fn sentence(rule: impl std::fmt::Display) -> String {
     format!("{}.", capitalize(&rule.to_string()))
 }
 
-/// Whether the form for a change of a key gives it another end.
+/// Whether the form for a change of a key gives it another end. Without JavaScript, a date can be
+/// entered beside "No change".
 fn changes_end(form: &Form) -> bool {
-    form.get("expires") != "keep"
+    form.get("expires") != "keep" || !form.get("date").is_empty()
 }
 
 /// 0 is not the id of any key.

@@ -11,8 +11,9 @@ for (const time of document.querySelectorAll("time")) {
   if (time.textContent === minute(utc)) time.textContent = local;
   if (time.textContent === minute(utc).slice(0, 10)) time.textContent = local.slice(0, 10);
 }
-// A step back to this page does not tell again what was done.
+// A step back to this page does not tell again what was done, or show a new key again.
 if (location.search.startsWith("?done=")) history.replaceState(null, "", location.pathname);
+if (document.getElementById("secret")) addEventListener("pageshow", (event) => event.persisted && location.reload());
 
 const zone = document.getElementById("zone");
 if (zone) zone.textContent = `Times are in the time zone ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;

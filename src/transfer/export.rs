@@ -100,8 +100,8 @@ fn cells<'a>(
     cells
 }
 
-/// Text that begins with `=` is not escaped, so that an import restores it exactly. The manual warns
-/// about opening such files in a spreadsheet.
+/// Text that begins with `=` is not escaped, so that an import restores it exactly. `operations.md`
+/// warns of a spreadsheet that opens such a file.
 fn write_csv(
     file: &TenantFile,
     resource: &'static Resource,

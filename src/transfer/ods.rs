@@ -181,7 +181,8 @@ impl OpenCell {
             "boolean" => Cell::Text(value.to_ascii_lowercase()),
             "date" => date_cell(value),
             "time" => date_cell(&format!("{}T1", self.text)),
-            _ if self.is_formula => no_value(),
+            // LibreOffice writes an empty paragraph for an empty text.
+            _ if self.is_formula && self.paragraphs == 0 => no_value(),
             _ => Cell::Text(self.text),
         }
     }

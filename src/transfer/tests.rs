@@ -794,7 +794,19 @@ fn a_workbook_has_exact_integers_and_no_value_that_its_sheet_hides() {
     let covered = cell("covered-table-cell", "<text:p>hidden</text:p>");
     let spaced = text("a<text:tab/>b<text:line-break/>c");
     let columns = ["name", "model", "asset_tag", "notes"];
-    let rows = row(columns.map(text)) + &row([around, drawing, covered, spaced]);
+    let header = row(columns.map(text));
+    let formula = |value: &str| {
+        format!("<table:table-cell table:formula=\"of:=A1\">{value}</table:table-cell>")
+    };
+    let fixture = Fixture::new();
+    let rows = header.clone() + &row([text("PC"), formula(""), text(""), text("")]);
+    let errors = fixture.rejects(import(&HARDWARE, Format::Ods), &ods(&rows));
+    assert_eq!(errors, ["cell B2: model: invalid_row"]);
+    let rows = header.clone() + &row([text("PC"), formula("<text:p/>"), text(""), text("")]);
+    let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Ods), &ods(&rows));
+    assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()), "LibreOffice's empty text");
+
+    let rows = header + &row([around, drawing, covered, spaced]);
     let fixture = Fixture::new();
     let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Ods), &ods(&rows));
     assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));

@@ -9,6 +9,7 @@ use crate::support::contract::{RESOURCES, at};
 use crate::support::random::{Random, seed};
 use crate::support::server::{DataDir, Output, Tenant};
 use crate::support::{ALL, Api, Reply, Setup, TestServer, database, until};
+use crate::versions::acme_key;
 
 /// Resource, as its place in [`RESOURCES`], and id.
 type Name = (usize, i64);
@@ -192,6 +193,27 @@ fn a_device_follows_its_employee_back() {
 }
 
 #[test]
+fn a_device_stays_with_an_employee_that_stays() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let (api, other) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
+    api.customer("Eins");
+    api.customer("Zwei");
+    api.employee(1);
+    api.create("/hardware.php", json!({"name": "Laptop", "employee_id": 1}));
+    let moved = request(&api.put("/employees.php?id=1", json!({"customer_id": 2})));
+    other.put("/employees.php?id=1", json!({"phone": "1"})).is(200);
+    let before = state(&api);
+    let report = undo_json(&server, &["--request", &moved]);
+    let left: Vec<_> =
+        report["left"].as_array().unwrap().iter().map(|left| &left["reason"]).collect();
+    let reasons =
+        ["was changed later by key 2 \"a test's\"", "must stay at the customer of its employee"];
+    assert_eq!(left, reasons);
+    assert_eq!(state(&api), before);
+}
+
+#[test]
 fn an_import_says_how_to_take_it_back() {
     let (server, api) = TestServer::with_api();
     api.create("/customers.php", json!({"name": "Eins", "custom": {"room": "\"1\" \\ / \t\u{7f}\u{2028}😀", "os": "Debian"}}));
@@ -341,9 +363,7 @@ fn a_device_that_belonged_to_nobody_in_0_4_0_belongs_to_nobody_again() {
     file.execute_batch(entry).unwrap();
     drop(file);
     let server = Setup::plain().start_at(data_dir);
-    let made =
-        server.cli(&["key", "create", "acme", "--name", "a test's", "--scope", "all"]).done();
-    let api = server.with_key(made.stdout.trim());
+    let api = server.with_key(&acme_key(&server));
     let device = || api.get("/hardware.php?id=1");
     let migrated = || Some(device()).filter(|reply| reply.status == 200);
     let stored = until("acme is migrated", migrated).found();

@@ -246,7 +246,7 @@ fn no_version_comes_twice_after_a_restore() {
 }
 
 /// A new key of the tenant acme.
-fn acme_key(data_dir: &DataDir) -> String {
+pub(crate) fn acme_key(data_dir: &DataDir) -> String {
     let made =
         data_dir.cli(&["key", "create", "acme", "--name", "a test's", "--scope", "all"]).done();
     made.stdout.trim().to_owned()

@@ -454,6 +454,9 @@ fn an_active_key_is_changed_and_each_change_is_an_event() {
     operator.change_key(before.id, |key| key.rate_limit = most).unwrap();
     edit("Shop", "keep", "501").is(422).saying("from 1 to 500");
     edit("Shop", "keep", "500").is(303);
+    // Without JavaScript, the date stands beside "No change".
+    let date = [("key", &*id), ("name", "Shop"), ("expires", "keep"), ("date", "2027-01-01")];
+    browser.send("edit", &date).is(422).saying("leave the date empty");
     let events = panel.app.registry.admin_changes(acme.id, 20).unwrap();
     let actions: Vec<_> = events.iter().map(|event| event.action.as_str()).collect();
     let (end, limit) = ("key expiry changed", "key limit changed");

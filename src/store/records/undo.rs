@@ -195,15 +195,20 @@ impl Undo<'_> {
             };
         };
         let mut draft = self.former_state(resource, id, first, present)?;
-        if let Target::Stored(record) = &draft.target
-            && record.values == draft.values
-        {
+        let is_as_stored = |draft: &Draft| match &draft.target {
+            Target::Stored(record) => record.values == draft.values,
+            _ => false,
+        };
+        if is_as_stored(&draft) {
             return Ok(None);
         }
         if later.is_some() {
             return Ok(later);
         }
         self.writing.set_owner(&mut draft, false)?;
+        if is_as_stored(&draft) {
+            return Ok(Some("must stay at the customer of its employee".to_owned()));
+        }
         for (field, value) in resource.fields.iter().zip(&draft.values) {
             self.writing.check_reference(field, value)?;
         }
