@@ -373,6 +373,21 @@ fn a_map_gives_custom_fields_beside_those_of_the_line() {
 }
 
 #[test]
+fn null_clears_its_field_beside_custom_fields() {
+    let fixture = Fixture::new();
+    let update = update(&CUSTOMER, JSON, "customer_number");
+    for (notes, stored) in [("\"old\"", "old"), ("null", "")] {
+        let line = format!(
+            r#"{{"customer_number":"K-1","name":"Shop","custom":{{"os":"x"}},"notes":{notes}}}"#
+        );
+        let (outcome, errors) = fixture.import(update, line.as_bytes());
+        assert_eq!((outcome.is_ok(), errors), (true, Vec::new()));
+        let record = records(&fixture.export(1, &CUSTOMER, CSV)).remove(0);
+        assert_eq!((&*record["custom.os"], &*record["notes"]), ("x", stored));
+    }
+}
+
+#[test]
 fn a_date_is_read_by_its_form() {
     for (form, text, date) in [
         ("D.M.YY", "16.12.2017", "2017-12-16"),
@@ -805,6 +820,12 @@ fn a_workbook_has_exact_integers_and_no_value_that_its_sheet_hides() {
     let rows = header.clone() + &row([text("PC"), formula("<text:p/>"), text(""), text("")]);
     let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Ods), &ods(&rows));
     assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()), "LibreOffice's empty text");
+
+    let time = "<table:table-cell office:value-type=\"time\" office:time-value=\"PT10H\">\
+                <text:p>10:00</text:p></table:table-cell>";
+    let rows = header.clone() + &row([text("PC"), time.to_owned(), text(""), text("")]);
+    let errors = fixture.rejects(import(&HARDWARE, Format::Ods), &ods(&rows));
+    assert_eq!(errors, ["cell B2: model: invalid_date"]);
 
     let rows = header + &row([around, drawing, covered, spaced]);
     let fixture = Fixture::new();

@@ -349,6 +349,31 @@ fn after_a_move_an_undo_by_a_key_takes_back_the_changes_of_this_key() {
     }
 }
 
+/// A tenant keeps its keys if it is restored. So an undo by a key takes back what the change log of
+/// the backup has of this key, unless the backup is of another data directory: its keys are others.
+#[test]
+fn after_a_restore_an_undo_by_a_key_takes_back_the_changes_of_this_key() {
+    for is_other in [false, true] {
+        let (server, other) = (TestServer::start(), TestServer::start());
+        for server in [&server, &other] {
+            server.tenant("acme").with_scopes(ALL).customer("Ada");
+        }
+        let from = if is_other { &other } else { &server };
+        // As if the two tenants were not made in the same second.
+        let sql = "UPDATE tenants SET created_at = '2026-01-01T00:00:00Z'";
+        database(&other.home().join("data/registry.db")).execute(sql, []).unwrap();
+        let backups = server.home().join("backups");
+        from.cli(&["backup", backups.to_str().unwrap(), "acme"]).done();
+        server.cli(&["restore", "backups", "acme", "--force"]).done();
+        let undone = undo(&server, &["--key", "1", "--since", "2h"]);
+        if is_other {
+            undone.fails_saying("no entry");
+        } else {
+            undone.done();
+        }
+    }
+}
+
 /// 0.4.0 knew no customer of a device.
 #[test]
 fn a_device_that_belonged_to_nobody_in_0_4_0_belongs_to_nobody_again() {

@@ -2,8 +2,8 @@
 //! change that clients see.
 //!
 //! Descriptions state what JSON Schema cannot express. The schemas of bodies describe what a client
-//! should send. The service also accepts an empty text for null and 1 for true; only the guide says
-//! so, to keep the types of generated clients.
+//! should send. The service also accepts an empty text for null and 1 for true; only `docs/api.md`
+//! says so, to keep the types of generated clients.
 
 #![expect(
     clippy::unwrap_used,
