@@ -24,6 +24,7 @@ pub(crate) use in_process::InProcess;
 pub(crate) use reply::Reply;
 pub(crate) use server::{ALL, DataDir, Setup, Tenant, TestServer};
 
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,10 +58,27 @@ pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::R
 }
 
 /// Sends a process the signal of this name, such as `TERM`. The shell has `kill` on every machine.
+/// After `STOP`, waits until no thread runs: on a busy machine, some go on for a while, and could
+/// take a lock.
 #[track_caller]
 pub(crate) fn signal(process: u32, name: &str) {
     let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {process}")).status();
     assert!(sent.unwrap().success());
+    if name == "STOP" {
+        until("the process is stopped", || is_stopped(process).then_some(()));
+    }
+}
+
+/// Whether each thread is stopped or ended (proc_pid_stat(5)).
+fn is_stopped(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.map(|thread| thread.unwrap().path().join("stat")).all(|path| {
+        // A thread that has ended since has no file.
+        fs::read_to_string(path).map_or(true, |stat| {
+            let (_, state) = stat.rsplit_once(") ").unwrap();
+            state.starts_with(['T', 't', 'Z', 'X'])
+        })
+    })
 }
 
 /// Opens a database of the service as another process would.
