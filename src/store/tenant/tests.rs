@@ -199,6 +199,38 @@ fn search_segments_are_bounded_while_batches_never_pause() {
     assert!(most < 100, "{most} segments of 150 commits");
 }
 
+/// An undo of many records leaves such segments. All must be merged before there are 900, because
+/// the next commit would merge them while clients wait.
+#[test]
+fn large_search_segments_are_merged_while_commits_never_pause() {
+    let directory = data_dir(1);
+    let mut file = TenantFile::open(directory.path(), ONE).unwrap();
+    let command = file.begin(None, || ()).unwrap();
+    let writing = command.writing();
+    let mut number = 1_u64;
+    for _ in 0..20 {
+        // Nearly every three neighbouring characters are a term of their own: 300 pages.
+        let mut next = || {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from_u32(0x4E00 + (number >> 50) as u32).unwrap()
+        };
+        let notes: String = (0..100_000).map(|_| next()).collect();
+        writing.insert(&CUSTOMER, None, None, customer("Large", &notes), &context()).unwrap();
+        writing.flush().unwrap();
+    }
+    drop(writing);
+    command.commit(Clock::system().now().timestamp()).unwrap();
+    let (tenants, file) = (tenants(&directory), connect(&directory));
+    assert_eq!(segments(&file), 20);
+    let tenant = tenants.open(ONE).unwrap();
+    let mut most = 0;
+    for _ in 0..350 {
+        add_customer(&tenant, "");
+        most = most.max(segments(&file));
+    }
+    assert!(most < 300, "{most} segments of 350 commits");
+}
+
 /// FTS5 has room for 2,000 segments, and begins one wherever a row comes before the last.
 #[test]
 fn rows_in_descending_order_leave_room_for_search_segments() {
