@@ -108,7 +108,11 @@ impl Writing<'_> {
 
     /// Brings the search tables up to date. Must be called before the transaction commits.
     pub fn flush(&self) -> Result<(), DatabaseError> {
-        for SearchChange { table, id: RecordId(id), old, new, .. } in self.search.take() {
+        let mut changes = self.search.take();
+        // A row that comes before the last one begins a segment. The sort keeps the order of the
+        // changes of one record.
+        changes.sort_by_key(|change| (change.table, change.id));
+        for SearchChange { table, id: RecordId(id), old, new, .. } in changes {
             if let Some(old) = old {
                 let sql = format!(
                     "INSERT INTO {table}_search ({table}_search, rowid, search)
@@ -125,20 +129,19 @@ impl Writing<'_> {
     }
 }
 
-/// Merges at most `pages` pages of segments of the search tables. Returns whether there was
-/// anything to merge.
+/// Merges at most `pages` pages of segments of each search table. Returns whether there was anything
+/// to merge.
 pub(crate) fn merge_step(connection: &Connection, pages: u32) -> rusqlite::Result<bool> {
+    let mut has_merged = false;
     for Resource { plural: table, .. } in ALL {
         let before = connection.total_changes();
         let merge =
             format!("INSERT INTO {table}_search ({table}_search, rank) VALUES ('merge', ?)");
         connection.prepare_cached(&merge)?.execute([pages])?;
         // The statement itself counts as one change (FTS5, "The 'merge' Command").
-        if connection.total_changes() - before >= 2 {
-            return Ok(true);
-        }
+        has_merged |= connection.total_changes() - before >= 2;
     }
-    Ok(false)
+    Ok(has_merged)
 }
 
 /// Makes the search tables of a backup anew, empty, as in `schema`. Nothing of their content is

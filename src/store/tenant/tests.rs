@@ -199,6 +199,19 @@ fn search_segments_are_bounded_while_batches_never_pause() {
     assert!(most < 100, "{most} segments of 150 commits");
 }
 
+/// A spreadsheet has its rows in any order. Merging a segment for each took half of the import.
+#[test]
+fn changes_in_any_order_leave_one_search_segment() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    assert_eq!(run(&tenant, vec![create("Customer", ""); 100]), DONE);
+    let update =
+        |id| Change::new(&CUSTOMER, ChangeKind::Update(RecordId(id)), vec![set("name", "New")]);
+    assert_eq!(run(&tenant, (1..=100).rev().map(update).collect()), DONE);
+    assert_eq!(segments(&connect(&directory)), 2);
+}
+
 /// An undo of many records leaves such segments. All must be merged before there are 900, because
 /// the next commit would merge them while clients wait.
 #[test]

@@ -23,8 +23,11 @@ use crate::store::records;
 /// Commits, and so segments, after which a step merges some, also while mutations wait.
 const COMMITS: u32 = 8;
 
-/// The least that a step merges.
+/// The least that a step merges of each search table.
 const MERGE_PAGES: u32 = 64;
+
+/// The most that it merges, however long changes leave no pause.
+const MOST_PAGES: u32 = 2_048;
 
 /// Written pages after which a step copies the WAL into the file, also while mutations wait.
 const CHECKPOINT_PAGES: u64 = 2_048;
@@ -106,7 +109,7 @@ impl Upkeep {
         database::commit(transaction)?;
         match (is_merge_left, is_urgent) {
             (false, _) => self.more_pages = 0,
-            (true, true) => self.more_pages += pages / 16,
+            (true, true) => self.more_pages = MOST_PAGES.min(pages + pages / 16) - MERGE_PAGES,
             (true, false) => (),
         }
         self.pages += if is_merge_left { pages.into() } else { 0 };
