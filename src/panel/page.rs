@@ -122,6 +122,13 @@ impl From<RegistryError> for Notice {
                 "This tenant has {MAX_KEYS} keys, the most it can have, revoked and expired ones \
                  included. No key was created. Delete one first."
             )),
+            error if error.is_of_disk() => Notice {
+                status: 503,
+                text: "The server's disk is full or refuses to write. Nothing was changed. \
+                       Please ask the operator."
+                    .into(),
+                ..Notice::internal(&error)
+            },
             error => Notice::internal(&error),
         }
     }

@@ -119,6 +119,12 @@ fn on_a_small_disk() {
     until("there is room again", || (post(&api) == 201).then_some(()));
     server.cli(&["check"]).done();
     a_full_disk_ends_no_server(&server, &directory);
+    fill(&directory, 0);
+    let mut panel = Browser::at(&server, "192.0.2.2");
+    let refused = panel.sign_in("acme", &acme.password).is(503);
+    assert!(refused.text().contains("disk is full"), "{refused}");
+    fs::remove_file(directory.join("ballast")).unwrap();
+    panel.sign_in("acme", &acme.password).is(303);
 }
 
 /// Another program has filled the disk.

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 pub(in crate::store) use events::EVENT_COLUMNS;
 pub use events::{Admin, Event, EventKind};
@@ -81,6 +81,17 @@ pub enum RegistryError {
     FileRemains { path: String, cause: String },
     #[error("the registry cannot be used: {0}")]
     Database(#[from] DatabaseError),
+}
+
+impl RegistryError {
+    /// Whether the disk is full or has failed (`docs/commands.md` section 11).
+    pub fn is_of_disk(&self) -> bool {
+        let RegistryError::Database(error) = self else { return false };
+        matches!(
+            error.sqlite_error_code(),
+            Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::SystemIoFailure)
+        )
+    }
 }
 
 pub(in crate::store) type Result<T, E = RegistryError> = std::result::Result<T, E>;
