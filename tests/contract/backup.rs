@@ -262,6 +262,30 @@ fn a_tenant_that_is_deleted_during_a_backup_is_no_part_of_it() {
 }
 
 #[test]
+fn a_tenant_that_is_deleted_during_a_check_has_no_problems() {
+    let data_dir = DataDir::new(false);
+    let [stays, leaves] = ["stays", "leaves"].map(|name| data_dir.tenant(name));
+    let locked = database(&stays.file());
+    locked.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT").unwrap();
+    let mut command = data_dir.command();
+    command.arg("--data-dir").arg(data_dir.data()).args(["--json", "check"]);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    until("it waits for the first file", || {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
+        let mut files = open.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+        files.any(|file| file == stays.file()).then_some(())
+    });
+    data_dir.cli(&["tenant", "delete", "leaves", "--yes"]).done();
+    assert!(!leaves.file().exists());
+    drop(locked);
+    let output = child.wait_with_output().unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success(), "{found}");
+    let databases = found.as_array().unwrap().iter().map(|one| one["database"].clone());
+    assert_eq!(databases.collect::<Value>(), json!(["registry.db", "tenants/1.db"]));
+}
+
+#[test]
 fn tenants_that_cannot_be_read_are_left_out_and_named() {
     let (data_dir, whole) = with_damaged_tenants();
     let output =

@@ -114,9 +114,11 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     // rows are read.
     let files = tenant_file_ids(data_dir)?;
     let registry = registry_database(data_dir);
-    let rows = registry.open(Role::Bulk).ok().and_then(|registry| tenants(&registry).ok());
-    let known: Option<BTreeSet<TenantId>> =
-        rows.map(|rows| rows.into_iter().map(|tenant| tenant.id).collect());
+    let tenant_ids = || -> Option<BTreeSet<TenantId>> {
+        let rows = tenants(&registry.open(Role::Bulk).ok()?).ok()?;
+        Some(rows.into_iter().map(|tenant| tenant.id).collect())
+    };
+    let known = tenant_ids();
     let finding = |file: &Database, is_orphan: bool| {
         let database = file.name_in(data_dir);
         let (problems, names_cure) = match file.open(Role::Bulk) {
@@ -139,9 +141,12 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     let ids = files.union(known.as_ref().unwrap_or(&files));
     let of_tenant = |id: &TenantId| {
         let is_orphan = known.as_ref().is_some_and(|known| !known.contains(id));
-        finding(&tenant_database(data_dir, *id), is_orphan)
+        let finding = finding(&tenant_database(data_dir, *id), is_orphan);
+        // A tenant that is deleted meanwhile, as at the end of a move, has no problems.
+        let is_deleted = || tenant_ids().is_some_and(|ids| !ids.contains(id));
+        (finding.problems.is_empty() || !is_deleted()).then_some(finding)
     };
-    Ok([finding(&registry, false)].into_iter().chain(ids.map(of_tenant)).collect())
+    Ok([finding(&registry, false)].into_iter().chain(ids.filter_map(of_tenant)).collect())
 }
 
 /// Finds problems of one kind.
