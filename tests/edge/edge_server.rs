@@ -1,7 +1,7 @@
 //! A service with an application that returns what it received.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::support::in_process::serve;
 use crate::support::raw::{Answer, Client};
 use crate::support::until;
 
-/// A running service, the number of requests that its edge forwarded, and every request that a
+/// A running service, the requests that its edge forwarded, and every request that a
 /// worker ran.
 pub(crate) struct EdgeServer {
     service: Option<Edge>,
@@ -31,7 +31,8 @@ pub(crate) struct EdgeServer {
 /// It takes a body on every path.
 #[derive(Default)]
 struct Echo {
-    forwarded: AtomicUsize,
+    /// For each request, whether its client has left or has its response.
+    forwarded: Mutex<Vec<Arc<AtomicBool>>>,
     seen: Mutex<Vec<Request>>,
     held: Held,
 }
@@ -46,7 +47,7 @@ impl Application for Echo {
     }
 
     fn admit(&self, request: &Request, _: &mut Responder) -> FirstStep {
-        self.forwarded.fetch_add(1, Ordering::SeqCst);
+        self.forwarded.lock().unwrap().push(Arc::clone(&request.abandoned));
         if request.path == "/stuck" {
             thread::sleep(Duration::from_mins(1));
         }
@@ -113,8 +114,15 @@ impl EdgeServer {
 
     /// Waits until the edge has forwarded `count` requests. They run, or they wait for their turn.
     pub(crate) fn has_forwarded(&self, count: usize) {
-        let forwarded = || self.echo.forwarded.load(Ordering::SeqCst);
+        let forwarded = || self.echo.forwarded.lock().unwrap().len();
         until(&format!("{count} are forwarded"), || (forwarded() >= count).then_some(()));
+    }
+
+    /// Waits until the edge has seen that the clients of `count` forwarded requests have left.
+    pub(crate) fn has_seen_leave(&self, count: usize) {
+        let has_left = |one: &&Arc<AtomicBool>| one.load(Ordering::SeqCst);
+        let left = || self.echo.forwarded.lock().unwrap().iter().filter(has_left).count();
+        until(&format!("{count} have left"), || (left() >= count).then_some(()));
     }
 
     /// The path of every request that a worker ran, in order.

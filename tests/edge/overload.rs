@@ -97,7 +97,7 @@ fn a_request_whose_client_has_left_is_not_started() {
         leaving.send(get("/left"));
         server.has_forwarded(busy.len() + n);
     }
-    is_seen_by_now(&server);
+    server.has_seen_leave(20);
     server.release();
     are_all_served(busy);
     assert_eq!(server.ask(get("/a")).status, 200);
