@@ -1,7 +1,6 @@
 //! A service with an application that returns what it received.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -20,8 +19,7 @@ use crate::support::in_process::serve;
 use crate::support::raw::{Answer, Client};
 use crate::support::until;
 
-/// A running service, the requests that its edge forwarded, and every request that a
-/// worker ran.
+/// A running service, the requests that its edge forwarded, and every request that a worker ran.
 pub(crate) struct EdgeServer {
     service: Option<Edge>,
     pub address: SocketAddr,
@@ -31,8 +29,7 @@ pub(crate) struct EdgeServer {
 /// It takes a body on every path.
 #[derive(Default)]
 struct Echo {
-    /// For each request, whether its client has left or has its response.
-    forwarded: Mutex<Vec<Arc<AtomicBool>>>,
+    forwarded: Mutex<Vec<Request>>,
     seen: Mutex<Vec<Request>>,
     held: Held,
 }
@@ -47,7 +44,7 @@ impl Application for Echo {
     }
 
     fn admit(&self, request: &Request, _: &mut Responder) -> FirstStep {
-        self.forwarded.lock().unwrap().push(Arc::clone(&request.abandoned));
+        self.forwarded.lock().unwrap().push(request.clone());
         if request.path == "/stuck" {
             thread::sleep(Duration::from_mins(1));
         }
@@ -120,8 +117,8 @@ impl EdgeServer {
 
     /// Waits until the edge has seen that the clients of `count` forwarded requests have left.
     pub(crate) fn has_seen_leave(&self, count: usize) {
-        let has_left = |one: &&Arc<AtomicBool>| one.load(Ordering::SeqCst);
-        let left = || self.echo.forwarded.lock().unwrap().iter().filter(has_left).count();
+        let forwarded = || self.echo.forwarded.lock().unwrap();
+        let left = || forwarded().iter().filter(|request| request.is_abandoned()).count();
         until(&format!("{count} have left"), || (left() >= count).then_some(()));
     }
 

@@ -47,8 +47,8 @@ pub(super) struct Upkeep {
     commits: u32,
     /// About as many pages as were written since the last checkpoint.
     pages: u64,
-    /// The pages that an urgent step merges beyond [`MERGE_PAGES`].
-    more_pages: u32,
+    /// The most that the last urgent step could merge; 0 since nothing was left.
+    urgent_pages: u32,
     /// Whether the last step left nothing to merge or to remove.
     is_done: bool,
 }
@@ -102,17 +102,20 @@ impl Upkeep {
         now: Timestamp,
     ) -> rusqlite::Result<()> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let pages = MERGE_PAGES + if is_urgent { self.more_pages } else { 0 };
+        let more_pages = self.urgent_pages + self.urgent_pages / 16;
+        let pages = if is_urgent { more_pages.clamp(MERGE_PAGES, MOST_PAGES) } else { MERGE_PAGES };
         let is_merge_left = records::merge_step(&transaction, pages)?;
         let entries = records::remove_old_entries(&transaction, now, keep, REMOVED.into())?;
         let responses = remove_old_responses(&transaction, now, REMOVED)?;
         database::commit(transaction)?;
-        match (is_merge_left, is_urgent) {
-            (false, _) => self.more_pages = 0,
-            (true, true) => self.more_pages = MOST_PAGES.min(pages + pages / 16) - MERGE_PAGES,
-            (true, false) => (),
+        if is_merge_left {
+            self.pages += u64::from(pages);
+            if is_urgent {
+                self.urgent_pages = pages;
+            }
+        } else {
+            self.urgent_pages = 0;
         }
-        self.pages += if is_merge_left { pages.into() } else { 0 };
         self.is_done = !is_merge_left && ![entries, responses].contains(&REMOVED.into());
         Ok(())
     }
