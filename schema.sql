@@ -113,6 +113,7 @@ CREATE TABLE hardware (
   warranty_until      TEXT,
   purchase_cost_cents INTEGER,
   is_leased           INTEGER NOT NULL,
+  lease_until         TEXT,
   notes               TEXT,
   custom              TEXT NOT NULL DEFAULT '{}',
   created_at          TEXT NOT NULL,
@@ -134,6 +135,7 @@ CREATE INDEX hardware_by_purchase_date ON hardware (purchase_date);
 CREATE INDEX hardware_by_warranty_until ON hardware (warranty_until);
 CREATE INDEX hardware_by_purchase_cost_cents ON hardware (purchase_cost_cents);
 CREATE INDEX hardware_by_is_leased ON hardware (is_leased);
+CREATE INDEX hardware_by_lease_until ON hardware (lease_until);
 CREATE INDEX hardware_by_created_at ON hardware (created_at);
 CREATE INDEX hardware_by_updated_at ON hardware (updated_at);
 
@@ -161,21 +163,24 @@ CREATE TABLE idempotency (
 CREATE INDEX idempotency_by_created_at ON idempotency (created_at);
 
 -- The change log: one entry for each change of a record, in the order of the commits. `fields` is a
--- JSON array of names, `before` a JSON object of the values before the change. `by_name` and
--- `by_prefix` are those of the key `by_key` at that time; without a key, `by_name` is a command. Each
--- index ends with `seq`, so a page of one resource, or of one record, is read in its order.
+-- JSON array of names, `before` a JSON object of the values before the change. `before_version` and
+-- `before_updated_at` are those of the record before the change; 1.0.0 did not write them. `by_name`
+-- and `by_prefix` are those of the key `by_key` at that time; without a key, `by_name` is a command.
+-- Each index ends with `seq`, so a page of one resource, or of one record, is read in its order.
 CREATE TABLE changes (
-  seq        INTEGER PRIMARY KEY,
-  at         TEXT NOT NULL,
-  resource   TEXT NOT NULL,
-  record_id  INTEGER NOT NULL,
-  action     TEXT NOT NULL,
-  fields     TEXT NOT NULL,
-  before     TEXT,
-  by_key     INTEGER,
-  by_name    TEXT NOT NULL,
-  by_prefix  TEXT,
-  request_id BLOB
+  seq               INTEGER PRIMARY KEY,
+  at                TEXT NOT NULL,
+  resource          TEXT NOT NULL,
+  record_id         INTEGER NOT NULL,
+  action            TEXT NOT NULL,
+  fields            TEXT NOT NULL,
+  before            TEXT,
+  before_version    INTEGER,
+  before_updated_at TEXT,
+  by_key            INTEGER,
+  by_name           TEXT NOT NULL,
+  by_prefix         TEXT,
+  request_id        BLOB
 ) STRICT;
 
 CREATE INDEX changes_by_resource ON changes (resource);

@@ -41,8 +41,8 @@ pub struct App {
 }
 
 impl App {
-    /// Recovers the data directory, migrates and opens its registry. A thread migrates the tenants'
-    /// files, which are opened on demand.
+    /// Recovers and migrates the data directory, and opens its registry. The tenants' files are
+    /// opened on demand.
     ///
     /// # Errors
     ///
@@ -53,7 +53,6 @@ impl App {
         let opened = DataDir::open_to_serve(&data_dir)?;
         let registry = Arc::new(Registry::open_in(opened)?);
         let tenants = Arc::new(Tenants::new(Arc::clone(&registry), config.tenants));
-        tenants.migrate().map_err(|error| OpenError::unusable(&data_dir, error))?;
         let api = Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit);
         // The thread that measures must not keep a registry open that nobody else uses.
         let (weak_registry, measured) = (Arc::downgrade(&registry), Arc::clone(&metrics));

@@ -156,6 +156,7 @@ pub static HARDWARE: Resource = Resource {
             .about("What it cost, in hundredths of the shop's currency.")
             .example("129900"),
         boolean("is_leased").default("false").about("Whether it is leased.").example("false"),
+        date("lease_until").about("The last day of the lease.").example("\"2027-09-30\""),
         text("notes")
             .at_most(5000)
             .unindexed()

@@ -51,16 +51,13 @@ use crate::model::TenantId;
 pub const REGISTRY_FILE: &str = "registry.db";
 
 /// CONTRIBUTING.md says how to change a schema.
-pub(crate) static REGISTRY: Schema = Schema {
-    sql: include_str!("registry/schema.sql"),
-    first: 4,
-    steps: &[include_str!("migrations/registry_5.sql")],
-};
+pub(crate) static REGISTRY: Schema =
+    Schema { sql: include_str!("registry/schema.sql"), first: 5, steps: &[] };
 
 pub(crate) static TENANT: Schema = Schema {
     sql: include_str!("../../schema.sql"),
-    first: 5,
-    steps: &[include_str!("migrations/tenant_6.sql")],
+    first: 6,
+    steps: &[include_str!("migrations/tenant_7.sql")],
 };
 
 pub(crate) fn registry_database(data_dir: &Path) -> Database {
@@ -218,12 +215,12 @@ impl DataDir {
     }
 
     /// Opens the data directory for the server, which has called [`DataDir::lock_to_serve`]. Waits
-    /// until no command uses the directory, recovers every WAL, and migrates the registry.
-    /// `migrate_tenants` migrates the tenants' files beside the requests.
+    /// until no command uses the directory, recovers every WAL, and migrates every file.
     pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
         require_registry(path)?;
         let data_dir = DataDir::recover_and_lock_shared(path, true)?;
-        migrate(&registry_database(path))?;
+        registry_database(path).migrate()?;
+        migrate_tenants(path)?;
         Ok(data_dir)
     }
 
@@ -287,35 +284,29 @@ impl DataDir {
     }
 }
 
-/// The size up to which a request migrates a file, in some 100 ms.
-pub(crate) const SMALL: u64 = 8 << 20;
-
-/// Migrates the tenants' files of older versions. Files that no request migrates go first, the
-/// smallest of them before the others. A tenant whose file cannot be migrated stays unavailable.
-pub(crate) fn migrate_tenants(data_dir: &Path) {
-    let ids = tenant_file_ids(data_dir).unwrap_or_else(|error| {
-        tracing::error!(%error, "the tenants' files cannot be migrated");
-        BTreeSet::new()
-    });
-    let mut databases = Vec::new();
-    for id in ids {
+/// Migrates the tenants' files of older versions. A tenant whose file cannot be migrated stays
+/// unavailable.
+fn migrate_tenants(data_dir: &Path) -> Result<(), OpenError> {
+    let mut older = Vec::new();
+    for id in tenant_file_ids(data_dir)? {
         let database = tenant_database(data_dir, id);
-        let size = fs::metadata(database.path()).map_or(0, |found| found.len());
-        databases.push((size, id, database));
-    }
-    databases.sort_by_key(|(size, id, _)| (*size <= SMALL, *size, *id));
-    for (_, id, database) in databases {
-        if let Err(error) = migrate(&database) {
-            tracing::error!(tenant = %id, %error, "the tenant is unavailable");
+        if !database.has_current_schema() {
+            older.push((id, database));
         }
     }
-}
-
-pub(crate) fn migrate(database: &Database) -> Result<(), OpenError> {
-    let begun = Instant::now();
-    let Some(from) = database.migrate()? else { return Ok(()) };
-    let (file, took) = (database.path().display(), begun.elapsed());
-    tracing::info!(%file, from, ?took, "schema migrated");
+    for (number, (id, database)) in (1..).zip(&older) {
+        let (progress, begun) = (format!("{number} of {}", older.len()), Instant::now());
+        tracing::info!(tenant = %id, progress, "migrating");
+        match database.migrate() {
+            Ok(from) => {
+                let took = begun.elapsed();
+                tracing::info!(tenant = %id, progress, from, ?took, "schema migrated");
+            }
+            Err(error) => {
+                tracing::error!(tenant = %id, progress, %error, "the tenant is unavailable");
+            }
+        }
+    }
     Ok(())
 }
 

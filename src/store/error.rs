@@ -20,8 +20,8 @@ pub enum OpenError {
     )]
     Older { path: PathBuf, found: u32, known: u32 },
     #[error(
-        "{} was written by a version of tenantdesk before 0.4.0 (schema {found}); let tenantdesk \
-         0.4.0 serve the data directory once, or restore the backup with 0.4.0; then this version \
+        "{} was written by a version of tenantdesk before 1.0.0 (schema {found}); let tenantdesk \
+         1.0.0 serve the data directory once, or restore the backup with 1.0.0; then this version \
          can use the data", .path.display()
     )]
     TooOld { path: PathBuf, found: u32 },

@@ -1,4 +1,4 @@
-//! Migrations: files of 0.4.0 become files of the present version.
+//! Migrations: files of 1.0.0 become files of the present version.
 
 use std::fs;
 use std::num::NonZeroU32;
@@ -17,12 +17,12 @@ use crate::model::{ALL, CUSTOMER, RecordId, TenantId};
 
 const ACME: TenantId = TenantId(1);
 
-/// The databases that 0.4.0 made, and the records in them.
+/// The databases that 1.0.0 made, and the records in them.
 fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-5")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-6")
 }
 
-/// Copies a database that 0.4.0 made: `registry.db` or `tenant.db`.
+/// Copies a database that 1.0.0 made: `registry.db` or `tenant.db`.
 pub(super) fn unpack(name: &str, to: &Path) {
     let databases = fs::File::open(fixture().join("databases.zip")).unwrap();
     let mut databases = zip::ZipArchive::new(databases).unwrap();
@@ -30,7 +30,7 @@ pub(super) fn unpack(name: &str, to: &Path) {
     std::io::copy(&mut databases.by_name(name).unwrap(), &mut to).unwrap();
 }
 
-/// A data directory of 0.4.0: its registry, and `tenants` copies of its tenant's file.
+/// A data directory of 1.0.0: its registry, and `tenants` copies of its tenant's file.
 fn data_dir(tenants: i64) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path();
@@ -86,7 +86,7 @@ fn rows(connection: &Connection, sql: &str) -> Vec<String> {
 }
 
 #[test]
-fn files_of_0_4_0_get_the_present_schema_and_keep_their_content() {
+fn files_of_1_0_0_get_the_present_schema_and_keep_their_content() {
     let directory = data_dir(1);
     let data = directory.path();
     let file = data_dir::tenant_database(data, ACME);
@@ -109,7 +109,6 @@ fn files_of_0_4_0_get_the_present_schema_and_keep_their_content() {
     let before = kept(&open_as_it_is(file.path()));
     assert!(before.iter().all(|rows| !rows.is_empty()), "{before:?}");
     drop(DataDir::open_to_serve(data).unwrap());
-    data_dir::migrate_tenants(data);
     for database in [&file, &data_dir::registry_database(data)] {
         let connection = database.open(Role::Reader).unwrap();
         let differences = differences(&connection, database.schema).unwrap();
@@ -124,18 +123,13 @@ fn files_of_0_4_0_get_the_present_schema_and_keep_their_content() {
         [""; 0]
     );
     assert_has_records(data);
-    let owners = "SELECT format('%d of %d', hardware.customer_id, employees.customer_id)
-                  FROM hardware JOIN employees ON employees.id = employee_id";
-    let owners = rows(&connection, owners);
-    assert!(!owners.is_empty() && owners.iter().all(|owner| owner == "1 of 1"), "{owners:?}");
 }
 
 #[test]
-fn the_registry_of_0_4_0_is_used_as_a_new_one_is() {
+fn the_registry_of_1_0_0_is_used_as_a_new_one_is() {
     let directory = data_dir(1);
     let data = directory.path();
     drop(DataDir::open_to_serve(data).unwrap());
-    data_dir::migrate_tenants(data);
     let registry = Registry::open(data).unwrap();
     assert_eq!(registry.find_tenant("acme").unwrap().unwrap().id, ACME);
     let key = registry.list_keys(ACME).unwrap().remove(0);
@@ -186,25 +180,16 @@ fn the_next_version_adds_and_fills_a_column_or_changes_nothing() {
 }
 
 #[test]
-fn a_request_migrates_a_small_file_of_0_4_0_at_once() {
-    let directory = data_dir(1);
-    let registry = Registry::open_in(DataDir::open_to_serve(directory.path()).unwrap()).unwrap();
-    let tenants = Tenants::new(std::sync::Arc::new(registry), Config::new("").tenants);
-    assert_eq!(tenants.open(ACME).err(), None);
-}
-
-#[test]
 fn a_file_of_another_version_is_left_as_it_is_and_others_are_served() {
     let directory = data_dir(2);
     let data = directory.path();
     let file = data_dir::tenant_database(data, ACME);
     for (version, expected) in [
-        (TENANT.first - 1, "before 0.4.0 (schema 4); let tenantdesk 0.4.0 serve"),
+        (TENANT.first - 1, "before 1.0.0 (schema 5); let tenantdesk 1.0.0 serve"),
         (TENANT.version() + 1, "use that version"),
     ] {
         open_as_it_is(file.path()).pragma_update(None, "user_version", version).unwrap();
         drop(DataDir::open_to_serve(data).unwrap());
-        data_dir::migrate_tenants(data);
         let refused = TenantFile::open(data, ACME).unwrap_err().to_string();
         assert!(refused.contains(expected), "{refused}");
         let found = rows(

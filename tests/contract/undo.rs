@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 use crate::model::body;
 use crate::support::contract::{RESOURCES, at};
 use crate::support::random::{Random, seed};
-use crate::support::server::{DataDir, Output, Tenant};
+use crate::support::server::{Output, Tenant};
 use crate::support::{ALL, Api, Reply, Setup, TestServer, database, until};
-use crate::versions::acme_key;
 
 /// Resource, as its place in [`RESOURCES`], and id.
 type Name = (usize, i64);
@@ -365,26 +364,35 @@ fn an_undo_by_a_key_ignores_changes_of_another_data_directory_that_a_restore_bro
     undo(&server, &["--key", "1", "--since", "2h"]).fails_saying("no entry");
 }
 
-/// 0.4.0 knew no customer of a device.
+/// The past of a record needs them.
 #[test]
-fn a_device_that_belonged_to_nobody_in_0_4_0_belongs_to_nobody_again() {
-    let data_dir = DataDir::new(false);
-    data_dir.place_fixture();
-    let file = database(&data_dir.data().join("tenants/1.db"));
-    let entry = "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1;
-        INSERT INTO changes (seq, at, resource, record_id, action, fields, before, by_name)
-          SELECT last_seq, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'), 'hardware', 1, 'updated',
-            '[\"employee_id\"]', '{\"employee_id\":null}', 'import' FROM changes_state;
-        UPDATE hardware SET version = (SELECT last_seq FROM changes_state) WHERE id = 1";
-    file.execute_batch(entry).unwrap();
-    drop(file);
-    let server = Setup::plain().start_at(data_dir);
-    let api = server.with_key(&acme_key(&server));
-    let device = || api.get("/hardware.php?id=1");
-    let migrated = || Some(device()).filter(|reply| reply.status == 200);
-    let stored = until("acme is migrated", migrated).found();
-    assert_eq!([&stored["employee_id"], &stored["customer_id"]], [&json!(1), &json!(1)]);
-    undo(&server, &["--since", "2h"]).done();
-    let former = device().found();
-    assert_eq!([&former["employee_id"], &former["customer_id"]], [&Value::Null, &Value::Null]);
+fn each_entry_keeps_the_version_and_the_time_that_it_replaced() {
+    let server = TestServer::without_rate_limit();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let mut rng = Random::new(seed("MODEL_SEED"));
+    (0..60).for_each(|_| change(&mut rng, &api));
+    let [from, to] = ["From", "To"].map(|name| api.customer(name));
+    let employee = api.employee(from);
+    api.create("/hardware.php", json!({"name": "Moves along", "employee_id": employee}));
+    api.put(&format!("/employees.php?id={employee}"), json!({"customer_id": to})).is(200);
+    std::fs::write(server.home().join("c.csv"), format!("id,city\n{to},Bremen\n")).unwrap();
+    server.cli(&["import", "acme", "customers", "c.csv", "--update-by", "id"]).done();
+    server.cli(&["backup", "backups"]).done();
+    undo(&server, &["--since", "2h", "--key", "1"]).done();
+    server.cli(&["restore", "backups", "acme", "--force"]).done();
+    (0..60).for_each(|_| change(&mut rng, &api));
+    let sql = "WITH entry AS (
+          SELECT action, before_version, before_updated_at,
+            lag(seq) OVER earlier AS seq, lag(at) OVER earlier AS at
+          FROM changes WINDOW earlier AS (PARTITION BY resource, record_id ORDER BY seq))
+        SELECT action, count(*), count(*) FILTER (WHERE (before_version, before_updated_at) IS
+          (iif(action = 'created', NULL, seq), iif(action = 'created', NULL, at)))
+        FROM entry GROUP BY action";
+    let file = database(&tenant.file());
+    let mut statement = file.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+    let rows: Vec<(String, i64, i64)> = rows.map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    assert!(rows.iter().all(|(_, entries, right)| entries == right), "{rows:?}");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, database, until, uuid};
+use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, database, uuid};
 
 const ONE: &str = "/customers.php?id=1";
 
@@ -253,33 +253,37 @@ pub(crate) fn acme_key(data_dir: &DataDir) -> String {
 }
 
 #[test]
-fn records_of_0_4_0_keep_their_versions() {
+fn records_of_1_0_0_keep_their_versions() {
     let data_dir = DataDir::new(false);
     data_dir.place_fixture();
     let server = Setup::plain().start_at(data_dir);
     let api = server.with_key(&acme_key(&server));
-    let migrated = || Some(api.get(ONE)).filter(|reply| reply.status == 200);
-    let before = etag(&until("acme is migrated", migrated));
+    let before = etag(&api.get(ONE));
     read(&api, &before).is(304);
     put(&api, &before, "Changed").is(200);
     put(&api, &before, "Lost").fails_with(412, "precondition_failed");
     server.cli(&["check"]).done();
 }
 
-/// Another process holds the file of acme, so its migration waits.
 #[test]
-fn the_migration_of_one_tenant_holds_up_no_other() {
+fn a_start_migrates_every_tenant_that_it_can_and_says_so() {
     let data_dir = DataDir::new(false);
     data_dir.place_fixture();
-    let locked = database(&data_dir.data().join("tenants/1.db"));
-    locked.execute_batch("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE").unwrap();
+    let tenants = data_dir.data().join("tenants");
+    std::fs::copy(tenants.join("1.db"), tenants.join("2.db")).unwrap();
+    let table = "CREATE TABLE mine (id INTEGER)";
+    database(&tenants.join("1.db")).execute_batch(table).unwrap();
+    let row = "INSERT INTO tenants (name, password_hash, created_at)
+               SELECT 'other', password_hash, created_at FROM tenants";
+    database(&data_dir.registry_file()).execute(row, []).unwrap();
     let server = Setup::plain().start_at(data_dir);
-    let api = server.with_key(&acme_key(&server));
-    server.tenant("other").with_scopes(ALL).get("/customers.php").is(200);
-    let refused = api.get(ONE).fails_with(503, "tenant_unavailable");
-    assert_eq!(refused.header("retry-after"), Some("5"));
-    locked.execute_batch("COMMIT").unwrap();
-    until("acme is migrated", || (api.get(ONE).status == 200).then_some(()));
+    let other = server.cli(&["key", "create", "other", "--name", "k", "--scope", "all"]).done();
+    server.with_key(other.stdout.trim()).get(ONE).is(200);
+    server.with_key(&acme_key(&server)).get(ONE).fails_with(503, "tenant_unavailable");
+    let log = server.log();
+    for line in ["1 of 2", "it has an added table mine", "2 of 2", "schema migrated"] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
 }
 
 #[test]
@@ -290,7 +294,7 @@ fn a_backup_before_the_upgrade_has_the_schema_of_the_older_version() {
     let folder = data_dir.home().join(made["folder"].as_str().unwrap());
     let manifest: Value =
         serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap();
-    // The last byte of SQLite's `user_version`: 0.4.0 refuses a newer one.
+    // The last byte of SQLite's `user_version`: 1.0.0 refuses a newer one.
     for (file, name) in [(0, "registry.db"), (1, "tenants/1.db")] {
         let version = std::fs::read(folder.join(name)).unwrap()[63];
         assert_eq!(version, std::fs::read(data_dir.data().join(name)).unwrap()[63], "{name}");
@@ -306,17 +310,17 @@ fn a_backup_before_the_upgrade_has_the_schema_of_the_older_version() {
 }
 
 #[test]
-fn data_from_before_0_4_0_is_refused_with_the_way_out() {
-    const WAY_OUT: &str = "let tenantdesk 0.4.0 serve the data directory once";
+fn data_from_before_1_0_0_is_refused_with_the_way_out() {
+    const WAY_OUT: &str = "let tenantdesk 1.0.0 serve the data directory once";
     let data_dir = DataDir::new(false);
     data_dir.place_fixture();
     // The last byte of SQLite's `user_version`.
     let version = || std::fs::read(data_dir.registry_file()).unwrap()[63];
     let mut registry = std::fs::read(data_dir.registry_file()).unwrap();
-    registry[63] = 3;
+    registry[63] = 4;
     std::fs::write(data_dir.registry_file(), registry).unwrap();
     for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["tenant", "list"]] {
         data_dir.cli(command).fails_saying(WAY_OUT);
     }
-    assert_eq!(version(), 3);
+    assert_eq!(version(), 4);
 }

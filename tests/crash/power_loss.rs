@@ -246,7 +246,7 @@ fn long_commands_whose_disk_refuses_to_sync() {
 }
 
 #[test]
-fn an_upgrade_of_0_4_0() {
+fn an_upgrade_of_1_0_0() {
     assert_nothing_is_lost(&run::upgrade(), 10);
 }
 

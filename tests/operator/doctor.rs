@@ -167,7 +167,7 @@ fn a_finding_says_effect_and_cure() {
     // A file of an older version is not damaged.
     database(&file).pragma_update(None, "user_version", 4).unwrap();
     let output = data_dir.cli(&["doctor"]).ends_with(1).stdout;
-    assert!(output.contains("0.4.0 serve the data directory once"), "{output}");
+    assert!(output.contains("1.0.0 serve the data directory once"), "{output}");
     assert!(!output.contains("damaged"), "{output}");
 }
 

@@ -23,10 +23,10 @@ pub(crate) const ALL: &[&str] = &["all"];
 /// The id of an unprivileged user.
 const NOBODY: u32 = 65_534;
 
-/// The directory of the databases that 0.4.0 made, `databases.zip`, and of their records,
+/// The directory of the databases that 1.0.0 made, `databases.zip`, and of their records,
 /// `records.jsonl`.
 pub(crate) fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-5")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-6")
 }
 
 /// The environment variable that names another binary to test.

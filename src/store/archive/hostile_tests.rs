@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 
-use super::tests::{Fixture, assert_has_no_tenant, backup_of_0_4_0, sign};
+use super::tests::{Fixture, assert_has_no_tenant, backup_of_1_0_0, sign};
 use super::{ArchiveError, check, manifest};
 use crate::store::data_dir::TENANT;
 use crate::store::database::open_plain;
@@ -301,7 +301,7 @@ fn a_damaged_database_is_refused() {
 }
 
 #[test]
-fn a_backup_of_0_4_0_runs_none_of_its_triggers_and_views() {
+fn a_backup_of_1_0_0_runs_none_of_its_triggers_and_views() {
     let endless_view =
         format!("DROP TABLE changes_removed; CREATE VIEW changes_removed AS {ENDLESS}");
     let duplicate = "CREATE TABLE y AS SELECT * FROM customers; DROP TABLE customers;
@@ -315,7 +315,7 @@ fn a_backup_of_0_4_0_runs_none_of_its_triggers_and_views() {
         duplicate,
     ] {
         let fixture = Fixture::new();
-        let directory = backup_of_0_4_0(&fixture);
+        let directory = backup_of_1_0_0(&fixture);
         run(&directory, &tenant_file(&directory), sql);
         let error = fixture.restore_into(&fixture.data(), None, None, false).unwrap_err();
         assert!(matches!(error, ArchiveError::Refused { .. }), "{sql}: {error}");
@@ -379,7 +379,8 @@ fn values_are_refused_that_the_program_does_not_write() {
     file.execute_batch(
         r#"INSERT INTO customers (name, status, created_at, updated_at, search, version)
              VALUES ('Eins', 'active', '2026-11-20T19:30:00Z', '2026-11-20T19:30:00Z', '', 1);
-           INSERT INTO changes VALUES (1, '2026-11-20T19:30:00Z', 'customers', 1, 'updated',
+           INSERT INTO changes (seq, at, resource, record_id, action, fields, before, by_key,
+             by_name, by_prefix, request_id) VALUES (1, '2026-11-20T19:30:00Z', 'customers', 1, 'updated',
              '["name","custom"]', '{"name":"x"}', 1, 'a key', 'tdk_c_1e', randomblob(16));
            INSERT INTO changes_removed VALUES ('hardware', 1, '2026-11-20T19:30:00Z');
            UPDATE changes_state SET entries = 1;

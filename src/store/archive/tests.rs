@@ -434,9 +434,9 @@ fn the_counters_of_a_file_that_cannot_be_opened_go_on() {
 }
 
 #[test]
-fn the_ids_of_a_file_of_0_4_0_go_on() {
+fn the_ids_of_a_file_of_1_0_0_go_on() {
     let fixture = Fixture::new();
-    let directory = backup_of_0_4_0(&fixture);
+    let directory = backup_of_1_0_0(&fixture);
     let restored = fixture.restore(None, false).unwrap().tenants.remove(0);
     let live = tenant_database(&fixture.data(), restored.id);
     live.remove();
@@ -528,8 +528,8 @@ fn litestreams_tables_are_kept() {
     assert!(!fixture.live(2).table_exists(None, "_litestream_seq").unwrap());
 }
 
-/// A backup that 0.4.0 has made.
-pub(super) fn backup_of_0_4_0(fixture: &Fixture) -> PathBuf {
+/// A backup that 1.0.0 has made.
+pub(super) fn backup_of_1_0_0(fixture: &Fixture) -> PathBuf {
     let directory = fixture.dir().join("2026-01-01T00-00-00Z");
     fs::create_dir_all(tenants_dir(&directory)).unwrap();
     unpack("registry.db", &directory.join("registry.db"));
@@ -541,11 +541,11 @@ pub(super) fn backup_of_0_4_0(fixture: &Fixture) -> PathBuf {
     let file = format!("tenants/{id}.db");
     unpack("tenant.db", &directory.join(&file));
     let text = serde_json::json!({
-        "format": 1, "tenantdesk": "0.4.0", "created_at": "2026-01-01T00:00:00Z", "kind": "all",
+        "format": 1, "tenantdesk": "1.0.0", "created_at": "2026-01-01T00:00:00Z", "kind": "all",
         "tenants": [{"id": id, "name": name, "records": {}}],
         "files": [
-            {"path": "registry.db", "schema": 4, "bytes": 0, "sha256": ""},
-            {"path": file, "schema": 5, "bytes": 0, "sha256": ""},
+            {"path": "registry.db", "schema": 5, "bytes": 0, "sha256": ""},
+            {"path": file, "schema": 6, "bytes": 0, "sha256": ""},
         ],
     });
     fs::write(directory.join(manifest::NAME), text.to_string()).unwrap();
@@ -554,9 +554,9 @@ pub(super) fn backup_of_0_4_0(fixture: &Fixture) -> PathBuf {
 }
 
 #[test]
-fn a_backup_of_0_4_0_is_restored_and_an_older_one_is_refused() {
+fn a_backup_of_1_0_0_is_restored_and_an_older_one_is_refused() {
     let fixture = Fixture::new();
-    let directory = backup_of_0_4_0(&fixture);
+    let directory = backup_of_1_0_0(&fixture);
     let before = fs::read(directory.join("registry.db")).unwrap();
     let restored = fixture.restore(None, false).unwrap();
     let tenant = &restored.tenants[0];
@@ -567,11 +567,11 @@ fn a_backup_of_0_4_0_is_restored_and_an_older_one_is_refused() {
     assert_eq!(fixture.problems(), []);
     assert_eq!(fs::read(directory.join("registry.db")).unwrap(), before);
     let file = open_plain(&directory.join("tenants/1.db")).unwrap();
-    file.pragma_update(None, "user_version", 4).unwrap();
+    file.pragma_update(None, "user_version", 5).unwrap();
     drop(file);
     sign(&directory);
     let refused = fixture.restore(Some(&name), true).unwrap_err().to_string();
-    assert!(refused.contains("restore the backup with 0.4.0"), "{refused}");
+    assert!(refused.contains("restore the backup with 1.0.0"), "{refused}");
     assert_eq!(fixture.problems(), []);
 }
 

@@ -60,12 +60,12 @@ pub struct KeyLabel {
     pub prefix: String,
 }
 
-/// The part of an entry that depends on the kind of change: the action, the fields that it sets,
-/// and the former values as JSON.
+/// The part of an entry that depends on the kind of change: the action and the fields that it sets.
+/// If there was a record: its former values as JSON, its version and its `updated_at`.
 pub(super) struct Entry {
     pub(super) action: &'static str,
     pub(super) fields: Vec<&'static str>,
-    pub(super) before: Option<String>,
+    pub(super) before: Option<(String, Version, Timestamp)>,
 }
 
 impl Writing<'_> {
@@ -103,15 +103,34 @@ impl Writing<'_> {
         };
         let Record { version: Version(version), id: RecordId(id), updated_at: at, .. } = record;
         let fields = json!(fields).to_string();
+        let (before, before_version, before_updated_at) = match before {
+            Some((values, Version(version), updated_at)) => {
+                (Some(values), Some(version), Some(updated_at))
+            }
+            None => (None, None, None),
+        };
         let table = resource.plural;
         self.connection()
             .prepare_cached(
                 "INSERT INTO changes (seq, at, resource, record_id, action, fields, before,
+                                      before_version, before_updated_at,
                                       by_key, by_name, by_prefix, request_id)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?
             .execute(params![
-                version, at, table, id, action, fields, before, key, name, prefix, request
+                version,
+                at,
+                table,
+                id,
+                action,
+                fields,
+                before,
+                before_version,
+                before_updated_at,
+                key,
+                name,
+                prefix,
+                request
             ])
             .map(drop)
     }

@@ -61,10 +61,11 @@ impl Writing<'_> {
         let Record { id, version, updated_at, values, .. } = employee;
         let customer = EMPLOYEE.value(values, CUSTOMER);
         let entries = "INSERT INTO changes (seq, at, resource, record_id, action, fields, before,
+                                            before_version, before_updated_at,
                                             by_key, by_name, by_prefix, request_id)
              SELECT own.seq + row_number() OVER (ORDER BY hardware.id), own.at, 'hardware',
                hardware.id, 'updated', json_array('customer_id'),
-               json_object('customer_id', customer_id),
+               json_object('customer_id', customer_id), hardware.version, hardware.updated_at,
                own.by_key, own.by_name, own.by_prefix, own.request_id
              FROM hardware, changes AS own WHERE employee_id = ? AND own.seq = ?";
         self.connection().prepare_cached(entries)?.execute([id.0, version.0])?;

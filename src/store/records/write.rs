@@ -93,12 +93,13 @@ impl<'a> Writing<'a> {
         if fields.is_empty() {
             return Ok(record);
         }
+        let before = (json!(before).to_string(), record.version, record.updated_at);
         record.values = values;
         (record.version, record.updated_at) = self.next_version(context)?;
         let old = self.stored_text(resource, record.id)?;
         let new = search_text(resource, &record.values);
         self.store(resource, &record, &fields, &new)?;
-        let entry = Entry { action: "updated", fields, before: Some(json!(before).to_string()) };
+        let entry = Entry { action: "updated", fields, before: Some(before) };
         self.log(resource, &record, &entry, context)?;
         if old != new {
             self.change_search(resource, record.id, Some(old), Some(new));
@@ -138,7 +139,8 @@ impl<'a> Writing<'a> {
         context: &ChangeContext,
     ) -> Result<(), ChangeError> {
         let id = record.id;
-        let before = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
+        let values = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
+        let before = (values, record.version, record.updated_at);
         let text = self.stored_text(resource, id)?;
         let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
         match self.connection().prepare_cached(&sql)?.execute([id.0]) {

@@ -16,9 +16,8 @@ use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -30,7 +29,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 pub use file::{FileTransaction, TenantFile};
 pub use mutation::{Answer, IdempotencyKey, Mutation, MutationClient, Outcome};
 
-use super::data_dir::{SMALL, migrate, migrate_tenants, tenant_database};
+use super::data_dir::tenant_database;
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
 use super::error::{DatabaseError, OpenError, StoreError};
 use super::records::Reading;
@@ -57,8 +56,6 @@ const INSTRUCTIONS: i32 = 4_000;
 /// All tenants' files.
 pub struct Tenants {
     registry: Arc<Registry>,
-    /// A thread migrates files of older versions.
-    is_migrating: AtomicBool,
     /// The least recently used is closed for the next.
     slots: Mutex<LruCache<TenantId, Arc<Slot>>>,
     limits: TenantLimits,
@@ -97,24 +94,11 @@ impl Tenants {
         let most = NonZeroUsize::new(limits.open).unwrap_or(NonZeroUsize::MIN);
         Tenants {
             registry,
-            is_migrating: AtomicBool::new(false),
             slots: Mutex::new(LruCache::new(most)),
             limits,
             opener: Arc::new(opener.build()),
             last_space: Arc::default(),
         }
-    }
-
-    /// Migrates the files of older versions, beside the requests. A request for a small file
-    /// migrates that file at once. A tenant with a large file is unavailable until its turn.
-    pub fn migrate(self: &Arc<Tenants>) -> io::Result<()> {
-        self.is_migrating.store(true, Ordering::Release);
-        let tenants = Arc::clone(self);
-        let migrate = move || {
-            migrate_tenants(tenants.registry.data_dir());
-            tenants.is_migrating.store(false, Ordering::Release);
-        };
-        thread::Builder::new().name("migrations".to_owned()).spawn(migrate).map(drop)
     }
 
     /// The tenant's open file, opened if necessary.
@@ -132,16 +116,7 @@ impl Tenants {
         // Closed first, if the path names another file now.
         *state = State::Closed;
         let database = tenant_database(self.registry.data_dir(), id);
-        let mut opened = self.open_file(id, database.clone(), &slot);
-        if matches!(opened, Err(OpenError::Older { .. })) {
-            if fs::metadata(database.path()).is_ok_and(|file| file.len() <= SMALL) {
-                opened =
-                    migrate(&database).and_then(|()| self.open_file(id, database.clone(), &slot));
-            } else if self.is_migrating.load(Ordering::Acquire) {
-                return Err(StoreError::Unavailable);
-            }
-        }
-        match opened {
+        match self.open_file(id, database.clone(), &slot) {
             Ok(tenant) => {
                 let tenant = Arc::new(tenant);
                 *state = State::Open(Arc::clone(&tenant), Instant::now());

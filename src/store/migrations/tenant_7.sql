@@ -1,0 +1,5 @@
+-- The change log keeps the version and the time that a change has replaced.
+ALTER TABLE changes ADD COLUMN before_version INTEGER;
+ALTER TABLE changes ADD COLUMN before_updated_at TEXT;
+ALTER TABLE hardware ADD COLUMN lease_until TEXT;
+CREATE INDEX hardware_by_lease_until ON hardware (lease_until);
