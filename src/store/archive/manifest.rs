@@ -14,7 +14,6 @@ use super::{ArchiveError, file_error, not_read, refused};
 use crate::clock::Timestamp;
 use crate::files;
 use crate::model::TenantId;
-use crate::store::registry::check_tenant_name;
 
 /// The format that this program writes, and the newest that it reads.
 pub(super) const FORMAT: u32 = 1;
@@ -80,27 +79,19 @@ pub struct SavedFile {
 }
 
 impl Manifest {
-    /// Reads the manifest of the backup in `directory`. A manifest that this program cannot have
-    /// written is refused.
+    /// Reads the manifest of the backup in `directory`.
     pub fn read(directory: &Path) -> Result<Manifest, ArchiveError> {
         let path = directory.join(NAME);
         let file = open_regular(&path).map_err(not_read(&path, directory))?;
         let mut text = Vec::new();
         file.take(MAX_LENGTH).read_to_end(&mut text).map_err(file_error(&path))?;
-        let Ok(mut manifest) = serde_json::from_slice::<Manifest>(&text) else {
+        let Ok(manifest) = serde_json::from_slice::<Manifest>(&text) else {
             let cause = "it is damaged; use another backup, and move this one away";
             return Err(refused(&path, cause));
         };
         if manifest.format > FORMAT {
             let cause = "it was written by a newer version of tenantdesk; use that version";
             return Err(refused(&path, cause));
-        }
-        let is_invalid = |(_, name): &(TenantId, &str)| check_tenant_name(name).is_err();
-        if let Some((_, name)) = manifest.tenant_ids().into_iter().find(is_invalid) {
-            return Err(refused(&path, &format!("{name:?} is no name of a tenant")));
-        }
-        for tenant in &mut manifest.left_out {
-            tenant.reason = tenant.reason.replace(char::is_control, " ");
         }
         Ok(manifest)
     }
@@ -109,15 +100,6 @@ impl Manifest {
     pub(super) fn only_tenant(&self) -> Option<TenantId> {
         let tenant = self.tenants.first().filter(|_| self.kind == BackupKind::Tenant);
         tenant.map(|tenant| tenant.id)
-    }
-
-    /// Id and name of each tenant in the backup's registry, ordered by id.
-    pub(super) fn tenant_ids(&self) -> Vec<(TenantId, &str)> {
-        let left_out = self.left_out.iter().map(|tenant| (tenant.id, tenant.name.as_str()));
-        let saved = self.tenants.iter().map(|tenant| (tenant.id, tenant.name.as_str()));
-        let mut ids: Vec<_> = saved.chain(left_out).collect();
-        ids.sort_unstable();
-        ids
     }
 
     pub fn tenant(&self, name: &str) -> Option<&SavedTenant> {

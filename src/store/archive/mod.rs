@@ -87,10 +87,9 @@ fn not_read<'a>(path: &'a Path, of: &'a Path) -> impl FnOnce(io::Error) -> Archi
     }
 }
 
-/// Refuses the file of a backup at `path`. `cause` may quote the file.
+/// Refuses the file of a backup at `path`.
 fn refused(path: &Path, cause: &str) -> ArchiveError {
-    let cause = without_error_numbers(cause).replace(char::is_control, " ");
-    ArchiveError::Refused { path: path.to_owned(), cause }
+    ArchiveError::Refused { path: path.to_owned(), cause: without_error_numbers(cause) }
 }
 
 /// The directory in which a backup or a restore prepares its files. It has the layout of a data
@@ -161,7 +160,5 @@ impl Drop for Staging {
     }
 }
 
-#[cfg(test)]
-mod hostile_tests;
 #[cfg(test)]
 mod tests;

@@ -27,7 +27,7 @@ use crate::store::data_dir::{
 use crate::store::database::{Database, Role, replace_content, replica, wait_for};
 use crate::store::error::OpenError;
 use crate::store::records;
-use crate::store::registry::{Registry, RegistryError, TenantRow, check_tenant_name};
+use crate::store::registry::{Registry, RegistryError, TenantRow};
 
 /// The directory in the data directory in which the files are prepared.
 const STAGING: &str = ".restore";
@@ -181,7 +181,6 @@ fn restore_tenant(
 ) -> Result<Option<Database>, ArchiveError> {
     let saved = source.saved_tenant(saved_name)?;
     let name = request.new_name.unwrap_or(saved_name);
-    check_tenant_name(name).map_err(RegistryError::Invalid)?;
     DataDir::create(request.data_dir)?;
     let registry = Registry::open(request.data_dir)?;
     let existing = registry.find_tenant(name)?;

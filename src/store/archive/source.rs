@@ -1,17 +1,8 @@
-//! The backup to restore: which backup it is, and copies of its files, verified. A backup that a
-//! stranger has prepared is refused (contract section 10). A checksum does not show who made a
-//! backup, so everything is checked that the program relies on elsewhere.
-//!
-//! The databases are checked on private copies. Nothing that a schema brings along is evaluated: a
-//! view, a trigger or another table is refused or dropped first. The search tables are not read,
-//! and made anew from the records: a crafted index can overflow a buffer of SQLite.
+//! The backup to restore: which backup it is, and copies of its files, verified.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::ptr;
 
 use rusqlite::Connection;
 
@@ -20,10 +11,8 @@ use super::manifest::{
 };
 use super::{ArchiveError, backup, check, file_error, refused};
 use crate::files;
-use crate::model::ALL;
-use crate::store::data_dir::{TENANT, registry_database, tenants_dir};
-use crate::store::database::{self, Database, Schema, replica};
-use crate::store::records::{fill_search_tables, renew_search_tables};
+use crate::store::data_dir::{registry_database, tenants_dir};
+use crate::store::database::{self, Database, replica};
 
 /// The backup that is restored.
 pub(super) struct Source {
@@ -76,12 +65,6 @@ impl Source {
         files::refuse_link(&directory).map_err(|error| refused(&directory, &error.to_string()))?;
         let registry = registry_database(staging);
         let connection = self.copy(&registry, staging)?;
-        let tenants = check::tenants(&connection)?;
-        let ids = tenants.iter().map(|tenant| (tenant.id, tenant.name.as_str()));
-        if !ids.eq(self.manifest.tenant_ids()) {
-            let path = self.directory.join(registry.name_in(staging));
-            return Err(refused(&path, "it does not have the tenants of the manifest"));
-        }
         connection.execute("DELETE FROM sessions", [])?;
         Ok(connection)
     }
@@ -92,29 +75,20 @@ impl Source {
         let name = copy.name_in(staging);
         let (from, to, schema) = (self.directory.join(&name), copy.path(), copy.schema);
         let refuse = |cause: &str| refused(&from, cause);
-        let unusable = |error: &dyn Display| refuse(&format!("it cannot be used: {error}"));
         let saved = self.manifest.file(&name).ok_or_else(|| refuse("it is not in the manifest"))?;
         let source =
             open_regular(&from).map_err(|error| refuse(&format!("it cannot be read: {error}")))?;
         let target = files::create_private(to).map_err(file_error(to))?;
-        // One byte more is read, to find out whether the file is longer.
-        let source = source.take(saved.bytes.saturating_add(1));
         let found = digest(source, target).map_err(file_error(to))?;
         if found != (saved.bytes, saved.sha256.clone()) {
             return Err(refuse("its length or SHA-256 is not that of the manifest"));
         }
-        let refuse_first = |problems: Vec<String>| match problems.first() {
-            Some(what) => Err(refuse(&format!("it is not as tenantdesk makes it: {what}"))),
-            None => Ok(()),
-        };
-        refuse_first(prepare_to_migrate(to, schema).map_err(|error| unusable(&error))?)?;
-        copy.migrate().map_err(|error| unusable(&error))?;
+        copy.migrate().map_err(|error| refuse(&format!("it cannot be used: {error}")))?;
         let connection = open_staged(to)?;
-        refuse_first(check::problems(&connection, schema))?;
-        replica::forget(&connection)?;
-        if ptr::eq(schema, &TENANT) {
-            fill_search_tables(&connection)?;
+        if let Some(problem) = check::problems(&connection, schema).first() {
+            return Err(refuse(&format!("it is not as tenantdesk makes it: {problem}")));
         }
+        replica::forget(&connection)?;
         Ok(connection)
     }
 }
@@ -135,28 +109,4 @@ fn open_staged(path: &Path) -> rusqlite::Result<Connection> {
     // It is synced once, when it is complete. One file is renamed, so it has no WAL.
     connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = DELETE")?;
     Ok(connection)
-}
-
-/// Empties the search tables, so that nothing reads them. Returns what makes a migration of the file
-/// unsafe. A step runs in a schema that is not known to be the program's. So the database may not be
-/// damaged, and may have no view and no trigger, which the step would run.
-fn prepare_to_migrate(path: &Path, schema: &Schema) -> rusqlite::Result<Vec<String>> {
-    let connection = open_staged(path)?;
-    if ptr::eq(schema, &TENANT) {
-        let problems = renew_search_tables(&connection, schema.sql)?;
-        if !problems.is_empty() {
-            return Ok(problems);
-        }
-    }
-    if database::version(&connection)? >= schema.version() {
-        return Ok(Vec::new());
-    }
-    let own = ALL.map(|resource| format!("'{}_search'", resource.plural)).join(", ");
-    let unknown = format!(
-        "SELECT 'it has ' || name FROM pragma_table_list WHERE schema = 'main'
-           AND (type = 'view' OR type = 'virtual' AND name NOT IN ({own}))
-         UNION ALL SELECT 'it has ' || name FROM sqlite_schema WHERE type = 'trigger'"
-    );
-    let problems = check::texts(&connection, &unknown)?;
-    if problems.is_empty() { check::integrity_problems(&connection, schema) } else { Ok(problems) }
 }

@@ -5,9 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, params};
 
-use super::read::Reading;
 use super::write::Writing;
 use crate::model::{ALL, RecordId, Resource, Value};
 use crate::store::error::DatabaseError;
@@ -142,52 +141,6 @@ pub(crate) fn merge_step(connection: &Connection, pages: u32) -> rusqlite::Resul
         has_merged |= connection.total_changes() - before >= 2;
     }
     Ok(has_merged)
-}
-
-/// Makes the search tables of a backup anew, empty, as in `schema`. Nothing of their content is
-/// read. Returns the tables that have another statement than in `schema`, as texts for the operator.
-pub(crate) fn renew_search_tables(
-    connection: &Connection,
-    schema: &str,
-) -> rusqlite::Result<Vec<String>> {
-    let fresh = Connection::open_in_memory()?;
-    fresh.execute_batch(schema)?;
-    for Resource { plural, .. } in ALL {
-        let table = format!("{plural}_search");
-        let sql = "SELECT sql FROM sqlite_schema WHERE name = ?";
-        let own: String = fresh.query_row(sql, [&table], |row| row.get(0))?;
-        let found: Option<String> =
-            connection.query_row(sql, [&table], |row| row.get(0)).optional()?;
-        if found.as_ref() != Some(&own) {
-            return Ok(vec![format!("the table {table} is not what this program makes")]);
-        }
-        connection.execute_batch(&format!("DROP TABLE {table}; {own}"))?;
-        let options = format!("SELECT k, v FROM {table}_config WHERE k <> 'version'");
-        let mut options = fresh.prepare(&options)?;
-        let mut rows = options.query([])?;
-        let set = format!("INSERT INTO {table} ({table}, rank) VALUES (?, ?)");
-        while let Some(row) = rows.next()? {
-            connection.execute(&set, params![row.get::<_, String>(0)?, row.get::<_, i64>(1)?])?;
-        }
-    }
-    Ok(Vec::new())
-}
-
-/// Writes the search text of each record anew, and fills empty search tables with the texts.
-pub(crate) fn fill_search_tables(connection: &Connection) -> Result<(), DatabaseError> {
-    let transaction = connection.unchecked_transaction()?;
-    for resource in ALL {
-        let table = resource.plural;
-        let update = format!("UPDATE {table} SET search = ?2 WHERE id = ?1 AND search <> ?2");
-        let mut update = transaction.prepare(&update)?;
-        Reading::new(&transaction).each(resource, |record| {
-            let text = search_text(resource, &record.values);
-            update.execute(params![record.id.0, text]).map(drop)
-        })?;
-        let rebuild = format!("INSERT INTO {table}_search ({table}_search) VALUES ('rebuild')");
-        transaction.execute_batch(&rebuild)?;
-    }
-    transaction.commit()
 }
 
 #[cfg(test)]

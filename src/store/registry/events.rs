@@ -125,8 +125,7 @@ impl Event {
     }
 }
 
-pub(in crate::store) const EVENT_COLUMNS: &str =
-    "at, actor, action, client, key_id, key_name, prefix";
+const EVENT_COLUMNS: &str = "at, actor, action, client, key_id, key_name, prefix";
 
 impl Registry {
     /// At most `limit` of the tenant's last changes of keys and the password, the newest first.

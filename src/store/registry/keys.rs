@@ -116,7 +116,7 @@ impl From<KeyRow> for KeyLabel {
     }
 }
 
-pub(in crate::store) const KEY_COLUMNS: &str = "
+const KEY_COLUMNS: &str = "
     keys.id, keys.tenant_id, keys.name, keys.prefix, keys.scopes, keys.created_at,
     keys.last_used_at, keys.revoked_at, keys.expires_at, keys.rate_limit";
 

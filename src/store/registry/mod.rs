@@ -15,9 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
-pub(in crate::store) use events::EVENT_COLUMNS;
 pub use events::{Admin, Event, EventKind};
-pub(in crate::store) use keys::KEY_COLUMNS;
 pub use keys::{
     KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
 };
