@@ -15,7 +15,6 @@ use crate::config::positive;
 use crate::store::archive::{
     Backup, LeftOutTenant, Restore, Restored, RestoredTenant, backup, restore,
 };
-use crate::store::registry::Registry;
 use crate::words::count;
 
 #[derive(Debug, Args)]
@@ -34,8 +33,7 @@ pub(super) fn run_backup(
     options: &GlobalOptions,
     arguments: &BackupArguments,
 ) -> anyhow::Result<()> {
-    let registry = Registry::open_to_back_up(&options.data_dir);
-    let registry = registry.map_err(|error| options.explain(error))?;
+    let registry = options.open_registry()?;
     let tenant =
         arguments.tenant.as_deref().map(|name| find_tenant(&registry, name)).transpose()?;
     let keep = arguments.keep.map(NonZeroUsize::get);

@@ -17,7 +17,7 @@ use crate::clock::Moment;
 use crate::files;
 use crate::model::{ALL, Resource};
 use crate::store::data_dir::{is_foreign, registry_database, tenant_database, tenants_dir};
-use crate::store::database::{Database, copy_pages, is_write_error, open_plain};
+use crate::store::database::{Database, Role, copy_pages, is_write_error, open_plain};
 use crate::store::error::DatabaseError;
 use crate::store::records::Reading;
 use crate::store::registry::{Registry, TenantRow};
@@ -96,7 +96,7 @@ fn write_backup(
 ) -> Result<Manifest, ArchiveError> {
     let copy = registry_database(partial);
     let live = registry_database(registry.data_dir());
-    let (copied, schema) = save_database(&live, &copy, "the registry")?;
+    let copied = save_database(&live, &copy, "the registry")?;
     if let Some(tenant) = tenant {
         copied.execute("DELETE FROM tenants WHERE id <> ?", [tenant.id.0])?;
     }
@@ -114,14 +114,11 @@ fn write_backup(
     if let Some(TenantRow { name, .. }) = tenant.filter(|_| manifest.tenants.is_empty()) {
         return Err(unreadable(&format!("tenant {name}"), "it was deleted meanwhile"));
     }
-    if schema == copy.schema.version() {
-        // A restored tenant that was moving is suspended.
-        copied.execute("UPDATE tenants SET moving = 0", [])?;
-    }
-    // VACUUM removes the deleted rows from the pages of the file, too.
-    copied.execute_batch("DELETE FROM sessions; VACUUM")?;
+    // A restored tenant that was moving is suspended. VACUUM removes the deleted rows from the pages
+    // of the file, too.
+    copied.execute_batch("UPDATE tenants SET moving = 0; DELETE FROM sessions; VACUUM")?;
     drop(copied);
-    manifest.files.insert(0, sync_and_describe(partial, &copy, schema)?);
+    manifest.files.insert(0, sync_and_describe(partial, &copy)?);
     write_manifest(partial, &manifest)?;
     sync(&tenants_dir(partial))?;
     sync(partial)?;
@@ -139,10 +136,10 @@ fn save_tenants(
     for TenantRow { id, name, .. } in check::tenants(copied)? {
         let (live, copy) = (tenant_database(registry.data_dir(), id), tenant_database(partial, id));
         match save_database(&live, &copy, &format!("tenant {name}")) {
-            Ok((connection, schema)) => {
+            Ok(connection) => {
                 let records = count(&connection)?;
                 drop(connection);
-                manifest.files.push(sync_and_describe(partial, &copy, schema)?);
+                manifest.files.push(sync_and_describe(partial, &copy)?);
                 manifest.tenants.push(SavedTenant { id, name, records });
             }
             Err(ArchiveError::Unreadable { .. }) if registry.tenant(id)?.is_none() => {
@@ -159,45 +156,23 @@ fn save_tenants(
     Ok(())
 }
 
-/// Copies a database and checks the copy as a restore does. Returns the copy, which is not synced,
-/// and its schema version. It may be an older one: before an upgrade, so that the older version of
-/// the program can restore the backup.
+/// Copies a database and checks the copy as a restore does. Returns the copy, which is not synced.
 ///
 /// # Errors
 ///
 /// [`ArchiveError::Unreadable`] if the fault is in `live`, which messages call `what`.
-fn save_database(
-    live: &Database,
-    copy: &Database,
-    what: &str,
-) -> Result<(Connection, u32), ArchiveError> {
-    let (source, schema) = live.open_to_copy().map_err(|error| unreadable(what, error))?;
+fn save_database(live: &Database, copy: &Database, what: &str) -> Result<Connection, ArchiveError> {
+    let source = live.open(Role::Bulk).map_err(|error| unreadable(what, error))?;
     files::create_private(copy.path()).map_err(file_error(copy.path()))?;
     copy_pages(&source, copy.path()).map_err(|error| match is_write_error(&error) {
         true => copy.unusable(error).into(),
         false => unreadable(what, live.error(&error)),
     })?;
-    let problems = if schema == copy.schema.version() {
-        check::problems(&open_plain(copy.path())?, copy.schema)
-    } else {
-        problems_after_migration(copy)?
-    };
-    match problems.first() {
+    let copied = open_plain(copy.path())?;
+    match check::problems(&copied, copy.schema).first() {
         Some(problem) => Err(unreadable(what, format!("{}: {problem}", live.path().display()))),
-        None => Ok((open_plain(copy.path())?, schema)),
+        None => Ok(copied),
     }
-}
-
-/// The problems that a restore of the older file would find. It is tried with another copy.
-fn problems_after_migration(copy: &Database) -> Result<Vec<String>, ArchiveError> {
-    let migrated = Database::new(copy.companion("-migrated"), copy.schema);
-    fs::copy(copy.path(), migrated.path()).map_err(file_error(migrated.path()))?;
-    let problems = match migrated.migrate() {
-        Ok(_) => check::problems(&open_plain(migrated.path())?, copy.schema),
-        Err(error) => vec![error.to_string()],
-    };
-    migrated.remove();
-    Ok(problems)
 }
 
 fn unreadable(what: &str, cause: impl ToString) -> ArchiveError {
@@ -212,14 +187,11 @@ pub(super) fn count(tenant: &Connection) -> Result<BTreeMap<String, i64>, Databa
 }
 
 /// Makes a copy durable that nothing has open, and describes it.
-fn sync_and_describe(
-    partial: &Path,
-    copy: &Database,
-    schema: u32,
-) -> Result<SavedFile, ArchiveError> {
+fn sync_and_describe(partial: &Path, copy: &Database) -> Result<SavedFile, ArchiveError> {
     sync(copy.path())?;
     let file = File::open(copy.path()).map_err(file_error(copy.path()))?;
     let (bytes, sha256) = manifest::digest(file, io::sink()).map_err(file_error(copy.path()))?;
+    let schema = copy.schema.version();
     Ok(SavedFile { path: copy.name_in(partial), schema, bytes, sha256 })
 }
 

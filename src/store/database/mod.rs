@@ -183,17 +183,6 @@ impl Database {
         Ok(connection)
     }
 
-    /// Opens an existing database of the program's schema version, or of an older one that can be
-    /// migrated, and returns the version.
-    pub(crate) fn open_to_copy(&self) -> Result<(Connection, u32), OpenError> {
-        let connection = self.connect(Role::Bulk)?;
-        match self.require_current(&connection) {
-            Ok(()) => Ok((connection, self.schema.version())),
-            Err(OpenError::Older { found, .. }) => Ok((connection, found)),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Opens an existing database, whatever its version.
     pub(super) fn connect(&self, role: Role) -> Result<Connection, OpenError> {
         self.require_file()?;

@@ -203,14 +203,6 @@ impl Registry {
         Registry::with(data_dir, database, reader, writer)
     }
 
-    /// Opens the registry for a backup. It may be one of 0.4.0, before the upgrade.
-    pub fn open_to_back_up(data_dir: &Path) -> Result<Registry, OpenError> {
-        let data_dir = DataDir::open(data_dir)?;
-        let database = data_dir::registry_database(data_dir.path());
-        let ((reader, _), (writer, _)) = (database.open_to_copy()?, database.open_to_copy()?);
-        Registry::with(data_dir, database, reader, writer)
-    }
-
     fn with(
         data_dir: DataDir,
         database: Database,

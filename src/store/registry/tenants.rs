@@ -42,17 +42,12 @@ impl TenantRow {
         }
     }
 
-    /// Reads a row with all columns of `tenants`. `backup` also reads a registry of 0.4.0, which has
-    /// no column `moving`.
+    /// Reads a row with all columns of `tenants`.
     pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<TenantRow> {
-        let is_moving = match row.get("moving") {
-            Err(rusqlite::Error::InvalidColumnName(_)) => false,
-            found => found?,
-        };
         Ok(TenantRow {
             id: TenantId(row.get("id")?),
             name: row.get("name")?,
-            suspension: suspension(row.get("suspended")?, is_moving),
+            suspension: suspension(row.get("suspended")?, row.get("moving")?),
             trial_until: row.get("trial_until")?,
             created_at: row.get("created_at")?,
             password_hash: row.get("password_hash")?,
