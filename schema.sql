@@ -165,7 +165,8 @@ CREATE INDEX idempotency_by_created_at ON idempotency (created_at);
 -- The change log: one entry for each change of a record, in the order of the commits. `fields` is a
 -- JSON array of names, `before` a JSON object of the values before the change. `before_version` and
 -- `before_updated_at` are those of the record before the change; 1.0.0 did not write them. `by_name`
--- and `by_prefix` are those of the key `by_key` at that time; without a key, `by_name` is a command.
+-- and `by_prefix` are those of the key `by_key` at that time. Without a prefix, `by_name` is a command.
+-- A restore into another data directory removes `by_key`.
 -- Each index ends with `seq`, so a page of one resource, or of one record, is read in its order.
 CREATE TABLE changes (
   seq               INTEGER PRIMARY KEY,

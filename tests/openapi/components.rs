@@ -99,7 +99,10 @@ fn changes() -> Value {
         })),
         "KeyActor": object("An API key, as it was when it made the change.", json!({
             "kind": { "type": "string", "const": "key" },
-            "id": number("The number of the key.", 7),
+            "id": nullable(number(
+                "The number of the key; null in entries from before a move to another data directory.",
+                7,
+            )),
             "name": text("The name of the key.", "Web shop"),
             "prefix": text("The first 8 characters of the key.", "tdk_Ab3d"),
         })),

@@ -189,14 +189,17 @@ fn restore_tenant(
     }
     let staging = Staging::create(request.data_dir.join(STAGING))?;
     let saved_registry = registry_database(&staging.path);
-    close_and_sync(source.copy_registry(&staging.path)?, &saved_registry)?;
+    let copied = source.copy_registry(&staging.path)?;
+    let sql = "SELECT created_at FROM tenants WHERE id = ?";
+    let saved_at: Timestamp = copied.query_row(sql, [saved.id.0], |row| row.get(0))?;
+    close_and_sync(copied, &saved_registry)?;
     let staged = tenant_database(&staging.path, saved.id);
     let connection = source.copy(&staged, &staging.path)?;
-    saved_registry.attach_to(&connection, "saved")?;
-    if !is_saved(&connection, saved.id, existing.as_ref())? {
-        renumber_keys(&connection, saved.id, &registry)?;
+    let is_saved = |tenant: &TenantRow| (tenant.id, tenant.created_at) == (saved.id, saved_at);
+    if !existing.as_ref().is_some_and(is_saved) {
+        // Here, the numbers of its keys are those of other keys.
+        connection.execute("UPDATE changes SET by_key = NULL WHERE by_key IS NOT NULL", [])?;
     }
-    connection.execute("DETACH saved", [])?;
     let (existed, records) = (existing.is_some(), count(&connection)?);
     let (id, keys, replaced) = match existing {
         Some(TenantRow { id, .. }) => {
@@ -215,49 +218,6 @@ fn restore_tenant(
     };
     restored.tenants.push(RestoredTenant { id, name: name.to_owned(), existed, keys, records });
     Ok(replaced)
-}
-
-/// Whether the tenant that exists here is the one in the attached registry `saved`. If not, the
-/// saved tenant was made in another data directory, or has been deleted here.
-fn is_saved(
-    connection: &Connection,
-    saved: TenantId,
-    existing: Option<&TenantRow>,
-) -> rusqlite::Result<bool> {
-    let Some(TenantRow { id, created_at, .. }) = existing else { return Ok(false) };
-    let sql = "SELECT created_at FROM saved.tenants WHERE id = ?";
-    let saved_at: Timestamp = connection.query_row(sql, [saved.0], |row| row.get(0))?;
-    Ok(*id == saved && saved_at == *created_at)
-}
-
-/// Gives the keys of a saved tenant ids that no key here has had: in the attached registry `saved`,
-/// and in the change log. Otherwise an entry would seem to be by a key of this data directory, and
-/// an undo of that key's changes would take it back.
-fn renumber_keys(
-    connection: &Connection,
-    saved: TenantId,
-    registry: &Registry,
-) -> Result<(), ArchiveError> {
-    connection.execute_batch("CREATE TEMP TABLE key_ids (old INTEGER PRIMARY KEY, id INTEGER)")?;
-    let sql = "INSERT INTO key_ids (old)
-         SELECT id FROM saved.keys WHERE tenant_id = ?1
-         UNION SELECT by_key FROM main.changes WHERE by_key IS NOT NULL";
-    let count = connection.execute(sql, [saved.0])?;
-    let last = registry.reserve_key_ids(count)?;
-    let sql = "UPDATE key_ids SET id = ?1 + 1 - place
-         FROM (SELECT old AS key, row_number() OVER (ORDER BY old DESC) AS place FROM key_ids)
-         WHERE old = key";
-    connection.execute(sql, [last])?;
-    // Ids that another key still has are moved out of the way first.
-    connection.execute_batch(
-        "UPDATE saved.keys SET id = -id;
-         UPDATE saved.keys SET id = (SELECT id FROM key_ids WHERE old = -keys.id)
-           WHERE -id IN (SELECT old FROM key_ids);
-         UPDATE main.changes SET by_key = (SELECT id FROM key_ids WHERE old = by_key)
-           WHERE by_key IS NOT NULL;
-         DROP TABLE key_ids",
-    )?;
-    Ok(())
 }
 
 /// Adds a tenant of the attached registry `saved` with its keys and the file `staged`. A key that
@@ -280,8 +240,8 @@ fn add_tenant_from_backup(
     };
     let add_keys = |registry: &Transaction<'_>, tenant: &TenantRow| {
         let sql = format!(
-            "INSERT INTO main.keys (id, tenant_id, {KEY})
-             SELECT id, ?2, {KEY} FROM saved.keys
+            "INSERT INTO main.keys (tenant_id, {KEY})
+             SELECT ?2, {KEY} FROM saved.keys
              WHERE tenant_id = ?1 AND hash NOT IN (SELECT hash FROM main.keys) ORDER BY id"
         );
         Ok(registry.execute(&sql, [saved.0, tenant.id.0])?)

@@ -234,7 +234,7 @@ pub struct ChangesPage {
 /// The columns of an entry. `fields`, `before` and `by` are JSON text.
 const ENTRY_COLUMNS: &str = "seq, at, resource, record_id, action, request_id,
     json(fields) AS fields, coalesce(json(before), 'null') AS before,
-    iif(by_key IS NULL, json_object('kind', 'command', 'name', by_name),
+    iif(by_prefix IS NULL, json_object('kind', 'command', 'name', by_name),
       json_object('kind', 'key', 'id', by_key, 'name', by_name, 'prefix', by_prefix)) AS by";
 
 impl Reading<'_> {

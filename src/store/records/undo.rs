@@ -152,8 +152,9 @@ impl Undo<'_> {
         undone: &mut Undone,
     ) -> Result<(), UndoError> {
         let sql = "SELECT id, first,
-                     (SELECT 'was changed later by ' || iif(by_key IS NULL,
-                        'the command ' || by_name, printf('key %d \"%s\"', by_key, by_name))
+                     (SELECT 'was changed later by ' || iif(by_prefix IS NULL,
+                        'the command ' || by_name,
+                        printf('key %s\"%s\"', coalesce(by_key || ' ', ''), by_name))
                       FROM changes WHERE seq = other AND other > first)
                    FROM temp.concerned WHERE resource = ?
                      AND ((SELECT action FROM changes WHERE seq = first) = 'created') = ?";

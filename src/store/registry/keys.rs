@@ -212,19 +212,6 @@ impl Registry {
     }
 }
 
-impl Registry {
-    /// Reserves this many ids for keys that a restore brings. Returns the last one.
-    pub(in crate::store) fn reserve_key_ids(&self, count: usize) -> Result<i64> {
-        self.change(|transaction| {
-            let sql = "INSERT INTO sqlite_sequence (name, seq) SELECT 'keys', 0
-                       WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'keys')";
-            transaction.execute(sql, [])?;
-            let sql = "UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = 'keys' RETURNING seq";
-            Ok(transaction.query_row(sql, [count as i64], |row| row.get(0))?)
-        })
-    }
-}
-
 /// Changes of keys. A key of another tenant is [`RegistryError::NoKey`].
 impl Administration<'_> {
     /// Creates a key. Returns its row and its secret, which is not stored.
