@@ -52,7 +52,7 @@ pub fn create(
 ) -> Result<Backup, ArchiveError> {
     files::create_private_directories(dir).map_err(file_error(dir))?;
     let staging = Staging::create(dir.join(PARTIAL))?;
-    let manifest = write_backup(registry, &staging.path, tenant, now, next_sequence(dir))?;
+    let manifest = write_backup(registry, &staging.path, tenant, now)?;
     let directory = free_name(dir, now).map_err(file_error(dir))?;
     staging.publish(&directory)?;
     let is_complete = manifest.left_out.is_empty() && !manifest.tenants.is_empty();
@@ -78,21 +78,12 @@ fn free_name(dir: &Path, now: Moment) -> io::Result<PathBuf> {
     Ok(name)
 }
 
-/// The number of the next backup in `dir`. Directories without a readable manifest are skipped: a
-/// backup is made beside them.
-fn next_sequence(dir: &Path) -> u64 {
-    let sequences = directories(dir).unwrap_or_default().into_iter();
-    let sequences = sequences.filter_map(|path| Some(Manifest::read(&path).ok()?.sequence));
-    sequences.max().unwrap_or(0).saturating_add(1)
-}
-
 /// Makes the backup in the directory `partial`: copies, checks, manifest.
 fn write_backup(
     registry: &Registry,
     partial: &Path,
     tenant: Option<&TenantRow>,
     now: Moment,
-    sequence: u64,
 ) -> Result<Manifest, ArchiveError> {
     let copy = registry_database(partial);
     let live = registry_database(registry.data_dir());
@@ -104,7 +95,6 @@ fn write_backup(
         format: manifest::FORMAT,
         tenantdesk: env!("CARGO_PKG_VERSION").to_owned(),
         created_at: now.timestamp(),
-        sequence,
         kind: if tenant.is_some() { BackupKind::Tenant } else { BackupKind::All },
         tenants: Vec::new(),
         left_out: Vec::new(),
@@ -210,8 +200,7 @@ pub(super) fn sync(path: &Path) -> Result<(), ArchiveError> {
     files::sync(path).map_err(file_error(path))
 }
 
-/// The backups in `dir`, the newest first. The sequence numbers decide, because the clock may have
-/// been set back between two backups.
+/// The backups in `dir`, the newest first.
 ///
 /// # Errors
 ///
@@ -229,7 +218,7 @@ pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, ArchiveError> {
         found.push((directory, manifest));
     }
     found.sort_by_cached_key(|(directory, manifest)| {
-        Reverse((manifest.sequence, manifest.created_at, directory.clone()))
+        Reverse((manifest.created_at, directory.clone()))
     });
     Ok(found)
 }

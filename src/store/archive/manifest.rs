@@ -36,9 +36,6 @@ pub struct Manifest {
     /// The version of the program that made the backup.
     pub tenantdesk: String,
     pub created_at: Timestamp,
-    /// One more than the sequence of the newest backup in the directory. 0 in a manifest of 0.1.0.
-    #[serde(default)]
-    pub sequence: u64,
     pub kind: BackupKind,
     /// The tenants whose files the backup holds.
     pub tenants: Vec<SavedTenant>,
