@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{OFlags, statvfs};
+use rustix::fs::statvfs;
 
 /// Writes of tenants stop while less than this is free, so that the registry has room: keys can
 /// still be revoked and tenants suspended.
@@ -53,34 +53,6 @@ pub(crate) fn create_private_directories(path: &Path) -> io::Result<()> {
         // The next process would take a directory that is there for durable.
         missing.iter().for_each(|directory| _ = fs::remove_dir(directory));
     })
-}
-
-/// Opens a directory. A symbolic link is an error, because it may lead elsewhere.
-pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
-    refuse_link(path)?;
-    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
-}
-
-/// Fails if there is a symbolic link at `path`. The caller opens `path` next, and so finds any
-/// other fault.
-pub(crate) fn refuse_link(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.is_symlink() => Err(io::Error::other(
-            "it is a symbolic link, and links are refused here; put the file or directory itself \
-             in its place",
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Fails if there is anything but a regular file at `path`. SQLite would wait for ever at a FIFO.
-pub(crate) fn require_regular(path: &Path) -> io::Result<()> {
-    refuse_link(path)?;
-    match fs::symlink_metadata(path) {
-        Ok(found) if !found.is_file() => Err(io::Error::other("it is not a regular file")),
-        _ => Ok(()),
-    }
 }
 
 /// The name of a user in `/etc/passwd`, else the number. A static binary cannot ask the system's

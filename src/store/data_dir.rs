@@ -161,8 +161,7 @@ fn require_registry(data_dir: &Path) -> Result<(), OpenError> {
 /// Creates the data directory and the directory of the tenants' files, as far as they do not exist.
 fn create_directories(data_dir: &Path) -> Result<(), OpenError> {
     let tenants = tenants_dir(data_dir);
-    files::refuse_link(&tenants)
-        .and_then(|()| files::create_private_directories(&tenants))
+    files::create_private_directories(&tenants)
         .map_err(|error| OpenError::unusable(&tenants, error))
 }
 
@@ -228,7 +227,7 @@ impl DataDir {
     pub fn lock_to_serve(path: &Path) -> Result<DataDir, OpenError> {
         let tenants = tenants_dir(path);
         let failed = |error| OpenError::unusable(&tenants, error);
-        let lock = files::open_directory(&tenants).map_err(failed)?;
+        let lock = File::open(&tenants).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => Ok(DataDir { path: path.to_owned(), locks: vec![lock] }),
             Err(TryLockError::WouldBlock) => {
@@ -266,8 +265,6 @@ impl DataDir {
     /// then recover the WALs a second time, which changes nothing.
     fn recover_and_lock_shared(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
         let failed = |error| OpenError::unusable(path, error);
-        let tenants = tenants_dir(path);
-        files::refuse_link(&tenants).map_err(|error| OpenError::unusable(&tenants, error))?;
         let directory = File::open(path).map_err(failed)?;
         match directory.try_lock() {
             Ok(()) => recover(path)?,

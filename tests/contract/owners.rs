@@ -1,11 +1,9 @@
-//! Contract section 10: a command runs as the owner of the data directory. It never follows a
-//! symbolic link inside a data directory or a directory of backups.
+//! Contract section 10: a command runs as the owner of the data directory.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use crate::support::server::{Output, run};
@@ -164,96 +162,6 @@ fn a_volume_of_root_and_the_services_group_is_used() {
         volume.tenant("beta");
         assert_eq!(fs::metadata(volume.data().join("tenants/2.db")).unwrap().uid(), STRANGER);
     }
-}
-
-#[test]
-fn directories_that_are_emptied_are_no_links_and_belong_to_the_user() {
-    let (data_dir, backups) = with_backup();
-    let victim = data_dir.home().join("victim");
-    fs::create_dir(&victim).unwrap();
-    fs::write(victim.join("file"), "precious").unwrap();
-    let backups = backups.to_str().unwrap();
-    let commands: [(PathBuf, &[&str]); 2] = [
-        (Path::new(backups).join(".partial"), &["backup", backups]),
-        (data_dir.data().join(".restore"), &["restore", backups, "acme", "--force"]),
-    ];
-    for (staging, arguments) in commands {
-        symlink(&victim, &staging).unwrap();
-        let output = data_dir.cli(arguments).fails_saying(staging.to_str().unwrap());
-        assert!(output.stderr.contains("is a symbolic link"), "{output:?}");
-        fs::remove_file(&staging).unwrap();
-        if is_root(data_dir.home()) {
-            fs::create_dir(&staging).unwrap();
-            fs::write(staging.join("file"), "theirs").unwrap();
-            chown(&staging, Some(STRANGER), Some(STRANGER)).unwrap();
-            data_dir.cli(arguments).fails_saying("it belongs to 64999; remove it");
-            assert!(staging.join("file").exists());
-            fs::remove_dir_all(&staging).unwrap();
-        }
-        data_dir.cli(arguments).done();
-    }
-    assert_eq!(fs::read_to_string(victim.join("file")).unwrap(), "precious");
-}
-
-#[test]
-fn a_link_in_place_of_a_database_or_a_directory_is_refused() {
-    let (data_dir, backups) = with_backup();
-    let other = DataDir::new(false);
-    let theirs = other.tenant("theirs");
-    other.cli(&["check"]).done();
-    let before = state(&other.data());
-    let backups = backups.to_str().unwrap();
-    let with_link = |name: &str, target: &Path, arguments: &[&[&str]]| {
-        let path = data_dir.data().join(name);
-        let aside = data_dir.home().join("aside");
-        fs::rename(&path, &aside).unwrap();
-        symlink(target, &path).unwrap();
-        for arguments in arguments {
-            let output = data_dir.cli(arguments);
-            let said = format!("{}{}", output.stdout, output.stderr);
-            assert!(said.contains("is a symbolic link"), "{arguments:?}: {said}");
-            assert_eq!(output.code, Some(1), "{arguments:?}");
-        }
-        fs::remove_file(&path).unwrap();
-        fs::rename(&aside, &path).unwrap();
-    };
-    let serve = ["serve", "--listen", "127.0.0.1:0"];
-    let all: [&[&str]; 4] =
-        [&["export", "acme", "customers"], &["backup", backups], &["check"], &["doctor"]];
-    with_link("tenants/1.db", &theirs.file(), &all);
-    with_link("tenants/1.db", &theirs.file(), &[&["restore", backups, "acme", "--force"]]);
-    with_link("tenants", &other.data().join("tenants"), &all);
-    with_link("tenants", &other.data().join("tenants"), &[&["tenant", "delete", "acme", "--yes"]]);
-    with_link("registry.db", &other.registry_file(), &[&["tenant", "list"], &serve]);
-    let wal = other.data().join("registry.db-wal");
-    with_link("registry.db-wal", &wal, &[&["tenant", "list"], &serve]);
-    assert_eq!(state(&other.data()), before);
-    data_dir.cli(&["check"]).done();
-}
-
-/// SQLite would wait for ever for somebody who writes to the FIFO.
-#[test]
-fn what_is_no_file_in_place_of_one_is_refused() {
-    let (data_dir, backups) = with_backup();
-    let backups = backups.to_str().unwrap();
-    for database in ["registry.db", "tenants/1.db"] {
-        for suffix in ["", "-wal", "-shm", "-journal"] {
-            let path = data_dir.data().join(format!("{database}{suffix}"));
-            let aside = data_dir.home().join("aside");
-            let existed = fs::rename(&path, &aside).is_ok();
-            assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-            for arguments in [["check"].as_slice(), &["backup", backups, "acme"]] {
-                let output = data_dir.cli(arguments).ends_with(1);
-                let said = format!("{}{}", output.stdout, output.stderr);
-                assert!(said.contains("is not a regular file"), "{path:?} {arguments:?}: {said}");
-            }
-            fs::remove_file(&path).unwrap();
-            if existed {
-                fs::rename(&aside, &path).unwrap();
-            }
-        }
-    }
-    data_dir.cli(&["check"]).done();
 }
 
 #[test]

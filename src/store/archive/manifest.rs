@@ -1,27 +1,21 @@
 //! The manifest of a backup, `manifest.json`: its tenants, and the length and SHA-256 of its files.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{ArchiveError, file_error, not_read, refused};
+use super::{ArchiveError, not_read, refused};
 use crate::clock::Timestamp;
-use crate::files;
 use crate::model::TenantId;
 
 /// The format that this program writes, and the newest that it reads.
 pub(super) const FORMAT: u32 = 1;
 
 pub(super) const NAME: &str = "manifest.json";
-
-/// A manifest of 10,000 tenants has 4 MB.
-const MAX_LENGTH: u64 = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -79,9 +73,7 @@ impl Manifest {
     /// Reads the manifest of the backup in `directory`.
     pub fn read(directory: &Path) -> Result<Manifest, ArchiveError> {
         let path = directory.join(NAME);
-        let file = open_regular(&path).map_err(not_read(&path, directory))?;
-        let mut text = Vec::new();
-        file.take(MAX_LENGTH).read_to_end(&mut text).map_err(file_error(&path))?;
+        let text = fs::read(&path).map_err(not_read(&path, directory))?;
         let Ok(manifest) = serde_json::from_slice::<Manifest>(&text) else {
             let cause = "it is damaged; use another backup, and move this one away";
             return Err(refused(&path, cause));
@@ -122,12 +114,4 @@ pub(super) fn digest(mut source: impl Read, mut target: impl Write) -> io::Resul
     }
     let sum = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok((bytes, sum))
-}
-
-/// Opens a file that may be anything. A symbolic link is refused, because it leads elsewhere. So is
-/// a FIFO, which would block; the flags are for a FIFO that takes the place of the file meanwhile.
-pub(super) fn open_regular(path: &Path) -> io::Result<File> {
-    files::require_regular(path)?;
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
 }

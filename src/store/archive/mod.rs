@@ -16,7 +16,7 @@ mod source;
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
@@ -104,7 +104,8 @@ struct Staging {
 
 impl Staging {
     fn create(path: PathBuf) -> Result<Staging, ArchiveError> {
-        let lock = open_own_directory(&path).map_err(file_error(&path))?;
+        let created = DirBuilder::new().mode(0o700).recursive(true).create(&path);
+        let lock = created.and_then(|()| File::open(&path)).map_err(file_error(&path))?;
         // If the file system has no locks, the operator must run one command at a time.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
             return Err(ArchiveError::UnderWay(path));
@@ -133,22 +134,6 @@ impl Staging {
         self.is_published = true;
         Ok(())
     }
-}
-
-/// Creates a directory, if there is none, and opens it. Its content will be removed, so a symbolic
-/// link and a directory of another user are refused: root must not empty what they lead to.
-fn open_own_directory(path: &Path) -> io::Result<File> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => (),
-    }
-    let directory = files::open_directory(path)?;
-    let owner = directory.metadata()?.uid();
-    if owner != geteuid().as_raw() {
-        let cause = format!("it belongs to {}; remove it", files::user_name(owner));
-        return Err(io::Error::other(cause));
-    }
-    Ok(directory)
 }
 
 impl Drop for Staging {

@@ -1,17 +1,15 @@
 //! The backup to restore: which backup it is, and copies of its files, verified.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::manifest::{
-    self, BackupKind, LeftOutTenant, Manifest, SavedTenant, digest, open_regular,
-};
+use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedTenant, digest};
 use super::{ArchiveError, backup, check, file_error, refused};
 use crate::files;
-use crate::store::data_dir::{registry_database, tenants_dir};
+use crate::store::data_dir::registry_database;
 use crate::store::database::{self, Database, replica};
 
 /// The backup that is restored.
@@ -25,8 +23,7 @@ impl Source {
     /// `tenant`, or all tenants. A backup of no tenants is not taken. It was made after the data
     /// directory was lost.
     pub(super) fn find(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
-        // Even a link of this name shows that `dir` is no directory of backups.
-        if fs::symlink_metadata(dir.join(manifest::NAME)).is_ok() {
+        if dir.join(manifest::NAME).exists() {
             let manifest = Manifest::read(dir)?;
             return Ok(Source { directory: dir.to_owned(), manifest });
         }
@@ -61,8 +58,6 @@ impl Source {
 
     /// Copies the registry, without sessions, to the directory `staging`.
     pub(super) fn copy_registry(&self, staging: &Path) -> Result<Connection, ArchiveError> {
-        let directory = tenants_dir(&self.directory);
-        files::refuse_link(&directory).map_err(|error| refused(&directory, &error.to_string()))?;
         let registry = registry_database(staging);
         let connection = self.copy(&registry, staging)?;
         connection.execute("DELETE FROM sessions", [])?;
@@ -77,7 +72,7 @@ impl Source {
         let refuse = |cause: &str| refused(&from, cause);
         let saved = self.manifest.file(&name).ok_or_else(|| refuse("it is not in the manifest"))?;
         let source =
-            open_regular(&from).map_err(|error| refuse(&format!("it cannot be read: {error}")))?;
+            File::open(&from).map_err(|error| refuse(&format!("it cannot be read: {error}")))?;
         let target = files::create_private(to).map_err(file_error(to))?;
         let found = digest(source, target).map_err(file_error(to))?;
         if found != (saved.bytes, saved.sha256.clone()) {

@@ -26,14 +26,13 @@
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Transaction, ffi};
-use rustix::fs::OFlags;
 
 use super::{Database, Role, companion};
 use crate::files;
@@ -151,16 +150,13 @@ pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
     })
 }
 
-/// Writes a file's bytes again in place, and syncs them. Returns whether the file has bytes. A
-/// symbolic link is not followed, and a device is not read.
+/// Writes a file's bytes again in place, and syncs them. Returns whether the file has bytes.
 ///
 /// The WAL is the only file of a database that may be opened like this. If a process closes any
 /// descriptor of a file, Linux drops all locks of the process on that file. SQLite locks the
 /// database and its `-shm` file, but not the WAL.
 fn rewrite_in_place(path: &Path) -> io::Result<bool> {
-    files::require_regular(path)?;
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         opened => opened?,
     };
