@@ -64,6 +64,9 @@ pub(crate) fn registry_database(data_dir: &Path) -> Database {
     Database::new(data_dir.join(REGISTRY_FILE), &REGISTRY)
 }
 
+/// The directory in the data directory in which a restore prepares its files.
+pub(crate) const RESTORING: &str = ".restore";
+
 /// The directory of the tenants' files.
 pub fn tenants_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("tenants")
@@ -203,7 +206,13 @@ impl DataDir {
                 "it is missing beside tenants' files; restore a backup into an empty directory";
             return Err(registry.unusable(what));
         }
-        registry.create()
+        if path.join(RESTORING).exists() {
+            let what = "a restore did not end; empty the directory, and repeat the restore";
+            return Err(OpenError::unusable(path, what));
+        }
+        registry.create()?;
+        tracing::info!(path = %path.display(), "new, empty data directory");
+        Ok(())
     }
 
     /// Opens an existing data directory for a command. A server may run meanwhile.

@@ -408,6 +408,23 @@ fn backups_of_a_lost_data_directory_do_not_replace_those_before() {
     data_dir.cli(&["restore", "backups", "acme"]).fails_saying("would be overwritten");
 }
 
+/// The machine starts again in the middle of a restore. An empty service would refuse every key.
+#[test]
+fn no_server_starts_beside_a_restore_of_everything_that_was_killed() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    back_up(&data_dir, &[]);
+    std::fs::remove_dir_all(data_dir.data()).unwrap();
+    std::fs::create_dir_all(data_dir.data().join(".restore/tenants")).unwrap();
+    std::fs::create_dir(data_dir.data().join("tenants")).unwrap();
+    let serve = ["serve", "--listen", "127.0.0.1:0"];
+    data_dir.cli(&serve).fails_saying("a restore did not end");
+    assert!(!data_dir.registry_file().exists());
+    data_dir.cli(&["restore", "backups"]).done();
+    assert!(!Setup::plain().start_at(data_dir).log().contains("new, empty data directory"));
+    assert!(TestServer::start().log().contains("new, empty data directory"));
+}
+
 /// The directory of backups can be a disk of its own, whose `lost+found` belongs to root.
 #[test]
 fn the_lost_and_found_of_a_disk_is_no_backup() {

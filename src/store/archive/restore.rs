@@ -22,15 +22,12 @@ use crate::clock::{Moment, Timestamp};
 use crate::files;
 use crate::model::TenantId;
 use crate::store::data_dir::{
-    DataDir, registry_database, require_owner, tenant_database, tenants_dir,
+    DataDir, RESTORING, registry_database, require_owner, tenant_database, tenants_dir,
 };
 use crate::store::database::{Database, Role, replace_content, replica, wait_for};
 use crate::store::error::OpenError;
 use crate::store::records;
 use crate::store::registry::{Registry, RegistryError, TenantRow};
-
-/// The directory in the data directory in which the files are prepared.
-const STAGING: &str = ".restore";
 
 /// A request to restore.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +107,7 @@ fn restore_everything(
     let data_dir = request.data_dir;
     let _locked = DataDir::open_empty(data_dir)?
         .ok_or_else(|| ArchiveError::NotEmpty(data_dir.to_owned()))?;
-    let staging = Staging::create(data_dir.join(STAGING))?;
+    let staging = Staging::create(data_dir.join(RESTORING))?;
     let registry = source.copy_registry(&staging.path)?;
     for tenant in &source.manifest.left_out {
         registry.execute("DELETE FROM tenants WHERE id = ?", [tenant.id.0])?;
@@ -187,7 +184,7 @@ fn restore_tenant(
     if existing.is_some() && !request.force {
         return Err(ArchiveError::WouldOverwrite(name.to_owned()));
     }
-    let staging = Staging::create(request.data_dir.join(STAGING))?;
+    let staging = Staging::create(request.data_dir.join(RESTORING))?;
     let saved_registry = registry_database(&staging.path);
     let copied = source.copy_registry(&staging.path)?;
     let sql = "SELECT created_at FROM tenants WHERE id = ?";
