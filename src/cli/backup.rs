@@ -136,6 +136,11 @@ fn report_findings(restored: &Restored) {
              \"restore DIR {name}\" uses the newest backup that contains it"
         ));
     }
+    for name in &restored.newer {
+        print_stderr(&format!(
+            "there is a newer backup of the tenant {name}: \"restore DIR {name} --force\" uses it"
+        ));
+    }
     if let Some(keys) = restored.active_keys {
         let (number, are) =
             (count(keys.unsigned_abs(), "key"), if keys == 1 { "is" } else { "are" });

@@ -25,7 +25,7 @@ use crate::words::{count, without_error_numbers};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The directory of backups; the newest must be complete and recent (only a restore reads its files)
+    /// The directory of backups; the newest must be complete, recent and undamaged
     #[arg(long, env = "TENANTDESK_BACKUPS", value_name = "DIR")]
     backups: Option<PathBuf>,
     /// The maximum age of the newest backup
@@ -81,7 +81,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     // The check of the databases has reported a registry that cannot be opened.
     let keys = options.open_registry().ok().map(|registry| check_keys(&registry, now));
     checks.extend(keys.transpose()?);
-    checks.push(check_backup(arguments, now));
+    checks.push(check_backup(data_dir, arguments, now));
     let faults = checks.iter().filter(|check| check.state == State::Fault).count();
     let documents = json!(checks);
     if options.json {
@@ -245,9 +245,9 @@ fn check_keys(registry: &Registry, now: Moment) -> anyhow::Result<Check> {
     Ok(Check::new("keys", State::Warning, message))
 }
 
-/// Checks the newest backup of all tenants: it is a fault if it is too old, lacks a tenant, or has
-/// none although an older one has.
-fn check_backup(arguments: &Arguments, now: Moment) -> Check {
+/// Checks the newest backup of all tenants: it is a fault if it is too old, damaged, lacks a tenant,
+/// or has none although an older one has.
+fn check_backup(data_dir: &Path, arguments: &Arguments, now: Moment) -> Check {
     let check = |state, message: String| Check::new("backup", state, message);
     let Some(dir) = &arguments.backups else {
         let message = "not checked; name the directory of backups with --backups DIR";
@@ -262,6 +262,11 @@ fn check_backup(arguments: &Arguments, now: Moment) -> Check {
         let message = format!("{} contains no backup of all tenants", dir.display());
         return check(State::Fault, message);
     };
+    if let Err(error) = manifest.verify(&directory) {
+        return check(State::Fault, format!("{error}; make another backup"));
+    }
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    let is_on_same_disk = device(&directory) == device(data_dir);
     let directory = directory.display();
     if let Some(tenant) = manifest.left_out.first() {
         let message = format!("{directory} lacks the tenant {} ({})", tenant.name, tenant.reason);
@@ -278,8 +283,14 @@ fn check_backup(arguments: &Arguments, now: Moment) -> Check {
     }
     let hours = (now.unix_seconds() - manifest.created_at.unix()) / 3600;
     let is_old = hours > i64::from(arguments.backup_age) * 24;
-    let state = if is_old { State::Fault } else { State::Ok };
-    check(state, format!("{directory} is {hours} hours old"))
+    let age = format!("{directory} is {hours} hours old");
+    match (is_old, is_on_same_disk) {
+        (true, _) => check(State::Fault, age),
+        (false, true) => {
+            check(State::Warning, age + ", on the disk of the data; copy it to another disk")
+        }
+        (false, false) => check(State::Ok, age),
+    }
 }
 
 /// The message about a file without a tenant. The file is no fault.

@@ -408,6 +408,26 @@ fn backups_of_a_lost_data_directory_do_not_replace_those_before() {
     data_dir.cli(&["restore", "backups", "acme"]).fails_saying("would be overwritten");
 }
 
+#[test]
+fn a_restore_of_everything_names_a_newer_backup_of_one_tenant() {
+    let data_dir = DataDir::new(false);
+    for name in ["acme", "other"] {
+        data_dir.tenant(name);
+        back_up(&data_dir, &[name]);
+    }
+    let newer = "there is a newer backup of the tenant";
+    let restore = || {
+        std::fs::remove_dir_all(data_dir.data()).unwrap();
+        data_dir.cli(&["restore", "backups"]).done().stderr
+    };
+    back_up(&data_dir, &[]);
+    assert!(!restore().contains(newer));
+    back_up(&data_dir, &["acme"]);
+    let said = restore();
+    assert!(said.contains(&format!("{newer} acme: ")), "{said}");
+    assert!(!said.contains(&format!("{newer} other")), "{said}");
+}
+
 /// The machine starts again in the middle of a restore. An empty service would refuse every key.
 #[test]
 fn no_server_starts_beside_a_restore_of_everything_that_was_killed() {
@@ -421,8 +441,10 @@ fn no_server_starts_beside_a_restore_of_everything_that_was_killed() {
     data_dir.cli(&serve).fails_saying("a restore did not end");
     assert!(!data_dir.registry_file().exists());
     data_dir.cli(&["restore", "backups"]).done();
-    assert!(!Setup::plain().start_at(data_dir).log().contains("new, empty data directory"));
-    assert!(TestServer::start().log().contains("new, empty data directory"));
+    let new = "new, empty data directory";
+    assert!(!Setup::plain().start_at(data_dir).log().contains(new));
+    let server = Setup::plain().start_at(DataDir::new(false));
+    until("the log says so", || server.log().contains(new).then_some(()));
 }
 
 /// The directory of backups can be a disk of its own, whose `lost+found` belongs to root.

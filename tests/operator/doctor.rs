@@ -189,13 +189,26 @@ fn a_missing_old_or_incomplete_backup_is_a_fault() {
     let output = doctor().ends_with(1);
     assert!(output.stdout.contains("manifest.json: it is damaged; use another"), "{output:?}");
     write(now, json!([]));
-    assert_eq!(state(&doctor().done(), "backup"), "ok");
+    assert_eq!(state(&doctor().done(), "backup"), "warning", "on the disk of the data");
     write(now, json!([{"id": 1, "name": "torn", "reason": "it is damaged"}]));
     assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "a tenant is left out");
     write(now.before(Duration::from_hours(3 * 24)), json!([]));
     assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "three days old");
     let arguments = ["doctor", "--backup-age", "4", "--backups", dir.to_str().unwrap()];
     data_dir.cli(&arguments).done();
+}
+
+#[test]
+fn a_byte_of_the_newest_backup_that_changed_is_a_fault() {
+    let data_dir = with_tenants();
+    let made = data_dir.cli_json(&["backup", "backups"]);
+    data_dir.cli(&["doctor", "--backups", "backups"]).done();
+    let file = data_dir.home().join(made["folder"].as_str().unwrap()).join("tenants/1.db");
+    let mut bytes = fs::read(&file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let output = data_dir.cli(&["doctor", "--backups", "backups"]).ends_with(1).stdout;
+    assert!(output.contains("tenants/1.db: its length or SHA-256 is not that"), "{output}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The manifest of a backup, `manifest.json`: its tenants, and the length and SHA-256 of its files.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -85,6 +85,17 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Fails if a file of the backup in `directory` is not as it was made.
+    pub fn verify(&self, directory: &Path) -> Result<(), ArchiveError> {
+        for saved in &self.files {
+            let path = directory.join(&saved.path);
+            let file = File::open(&path).map_err(not_read(&path, directory))?;
+            let found = digest(file, io::sink()).map_err(not_read(&path, directory))?;
+            saved.require(&path, &found)?;
+        }
+        Ok(())
+    }
+
     /// The one tenant of a backup of one tenant.
     pub(super) fn only_tenant(&self) -> Option<TenantId> {
         let tenant = self.tenants.first().filter(|_| self.kind == BackupKind::Tenant);
@@ -97,6 +108,16 @@ impl Manifest {
 
     pub fn file(&self, path: &str) -> Option<&SavedFile> {
         self.files.iter().find(|file| file.path == path)
+    }
+}
+
+impl SavedFile {
+    /// Fails if the length and the SHA-256 that were `found` at `path` are not those of the file.
+    pub(super) fn require(&self, path: &Path, found: &(u64, String)) -> Result<(), ArchiveError> {
+        if (found.0, &found.1) == (self.bytes, &self.sha256) {
+            return Ok(());
+        }
+        Err(refused(path, "its length or SHA-256 is not that of the manifest"))
     }
 }
 

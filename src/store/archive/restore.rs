@@ -5,7 +5,7 @@
 //! to life: for everything, the registry's name; for one tenant, a transaction of its file or of
 //! the registry. A restore that fails or is killed before that step has changed nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,6 +59,8 @@ pub struct Restored {
     /// For a restore of everything: the number of keys that are active. A key that was revoked
     /// after the backup is active again.
     pub active_keys: Option<i64>,
+    /// For a restore of everything: the tenants of which there is a newer backup.
+    pub newer: BTreeSet<String>,
     /// Advice to the operator if a replicator reads a file that was replaced.
     pub replicator_advice: Option<&'static str>,
 }
@@ -87,6 +89,7 @@ pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
         tenants: Vec::new(),
         left_out: Vec::new(),
         active_keys: None,
+        newer: source.newer.clone(),
         replicator_advice: None,
     };
     let replaced = match request.tenant {

@@ -16,6 +16,8 @@ use crate::store::database::{self, Database, replica};
 pub(super) struct Source {
     pub(super) directory: PathBuf,
     pub(super) manifest: Manifest,
+    /// If it has all tenants: those of which the directory of backups has a newer backup.
+    pub(super) newer: BTreeSet<String>,
 }
 
 impl Source {
@@ -25,7 +27,7 @@ impl Source {
     pub(super) fn find(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
         if dir.join(manifest::NAME).exists() {
             let manifest = Manifest::read(dir)?;
-            return Ok(Source { directory: dir.to_owned(), manifest });
+            return Ok(Source { directory: dir.to_owned(), manifest, newer: BTreeSet::new() });
         }
         let fits = |manifest: &Manifest| match tenant {
             Some(name) => manifest.tenant(name).is_some(),
@@ -33,8 +35,11 @@ impl Source {
         };
         let mut backups = backup::list(dir)?;
         if let Some(newest) = backups.iter().position(|(_, manifest)| fits(manifest)) {
+            let newer = backups.iter().take(newest).filter(|_| tenant.is_none());
+            let newer = newer.flat_map(|(_, manifest)| &manifest.tenants);
+            let newer = newer.map(|tenant| tenant.name.clone()).collect();
             let (directory, manifest) = backups.swap_remove(newest);
-            return Ok(Source { directory, manifest });
+            return Ok(Source { directory, manifest, newer });
         }
         let wanted = match tenant {
             None => "of all tenants that has a tenant".to_owned(),
@@ -75,9 +80,7 @@ impl Source {
             File::open(&from).map_err(|error| refuse(&format!("it cannot be read: {error}")))?;
         let target = files::create_private(to).map_err(file_error(to))?;
         let found = digest(source, target).map_err(file_error(to))?;
-        if found != (saved.bytes, saved.sha256.clone()) {
-            return Err(refuse("its length or SHA-256 is not that of the manifest"));
-        }
+        saved.require(&from, &found)?;
         copy.migrate().map_err(|error| refuse(&format!("it cannot be used: {error}")))?;
         let connection = open_staged(to)?;
         if let Some(problem) = check::problems(&connection, schema).first() {

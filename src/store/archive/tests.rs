@@ -578,7 +578,11 @@ fn one_restore_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     let made = fixture.backup(None);
-    let source = source::Source { directory: made.directory, manifest: made.manifest };
+    let source = source::Source {
+        directory: made.directory,
+        manifest: made.manifest,
+        newer: BTreeSet::new(),
+    };
     let running = Staging::create(fixture.data().join(".restore")).unwrap();
     source.copy_registry(&running.path).unwrap();
     assert!(matches!(fixture.restore(Some("one"), true), Err(ArchiveError::UnderWay(_))));
