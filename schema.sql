@@ -11,10 +11,7 @@
 --
 -- `version` is the `seq` of the record's last entry in `changes`, and never null (the column was
 -- added to a table that had rows, so SQLite cannot say so). `search` is the case-folded text of all
--- text and e-mail fields, one on each line. The table `…_search` has a term for every three
--- neighbouring characters of it. The program brings it up to date once a commit (triggers would do
--- so for each statement), and merges its segments between commits. FTS5 gathers `hashsize` bytes
--- before it writes a segment, so an import writes few.
+-- text, e-mail and custom fields, one on each line. A search reads it in each record.
 
 CREATE TABLE customers (
   id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -48,13 +45,6 @@ CREATE INDEX customers_by_status ON customers (status);
 CREATE INDEX customers_by_customer_since ON customers (customer_since);
 CREATE INDEX customers_by_created_at ON customers (created_at);
 CREATE INDEX customers_by_updated_at ON customers (updated_at);
-
-CREATE VIRTUAL TABLE customers_search USING fts5 (
-  search, content = 'customers', content_rowid = 'id', detail = none, columnsize = 0,
-  tokenize = 'trigram case_sensitive 1'
-);
-INSERT INTO customers_search (customers_search, rank)
-  VALUES ('automerge', 0), ('crisismerge', 900), ('usermerge', 16), ('hashsize', 16777216);
 
 CREATE TABLE employees (
   id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -90,13 +80,6 @@ CREATE INDEX employees_by_start_date ON employees (start_date);
 CREATE INDEX employees_by_end_date ON employees (end_date);
 CREATE INDEX employees_by_created_at ON employees (created_at);
 CREATE INDEX employees_by_updated_at ON employees (updated_at);
-
-CREATE VIRTUAL TABLE employees_search USING fts5 (
-  search, content = 'employees', content_rowid = 'id', detail = none, columnsize = 0,
-  tokenize = 'trigram case_sensitive 1'
-);
-INSERT INTO employees_search (employees_search, rank)
-  VALUES ('automerge', 0), ('crisismerge', 900), ('usermerge', 16), ('hashsize', 16777216);
 
 CREATE TABLE hardware (
   id                  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -138,13 +121,6 @@ CREATE INDEX hardware_by_is_leased ON hardware (is_leased);
 CREATE INDEX hardware_by_lease_until ON hardware (lease_until);
 CREATE INDEX hardware_by_created_at ON hardware (created_at);
 CREATE INDEX hardware_by_updated_at ON hardware (updated_at);
-
-CREATE VIRTUAL TABLE hardware_search USING fts5 (
-  search, content = 'hardware', content_rowid = 'id', detail = none, columnsize = 0,
-  tokenize = 'trigram case_sensitive 1'
-);
-INSERT INTO hardware_search (hardware_search, rank)
-  VALUES ('automerge', 0), ('crisismerge', 900), ('usermerge', 16), ('hashsize', 16777216);
 
 -- The responses to successful requests with an Idempotency-Key, kept for 24 hours. `request` is the
 -- SHA-256 of the parts in which a repeated request must be equal; `created_at` is in seconds since

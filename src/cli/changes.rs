@@ -169,8 +169,6 @@ fn take_back(
         return Err(UndoError::NoSpace(shortage));
     }
     if !dry_run {
-        writing.flush()?;
-        drop(writing);
         transaction.commit(context.at)?;
     }
     Ok(undone)

@@ -136,9 +136,6 @@ impl Import<'_> {
         let now = context.at;
         let writer = RowWriter { transaction: &transaction, writing: &writing, context };
         let imported = self.import_rows(source, &writing, Some(writer), report)?;
-        // Before the commit, because the search tables belong to the same transaction.
-        writing.flush()?;
-        drop(writing);
         transaction.commit(now)?;
         Ok(imported)
     }
@@ -316,7 +313,6 @@ impl RowImporter<'_> {
         self.count_effect(&draft, place)?;
         if let Some(RowWriter { writing, context, .. }) = &self.writer {
             let id = writing.save(draft, context)?.id;
-            writing.flush_if_large()?;
             self.first_new = self.first_new.map(|first| first.min(id));
         }
         Ok(())

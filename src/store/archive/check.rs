@@ -1,12 +1,12 @@
 //! Faults of databases, in a data directory and in a backup (contract section 10).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::ptr;
 
 use rusqlite::Connection;
 
-use crate::model::{ALL, Resource, TenantId};
+use crate::model::{ALL, TenantId};
 use crate::store::data_dir::{
     DataDir, TENANT, registry_database, tenant_database, tenant_file_ids,
 };
@@ -54,10 +54,7 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
         let (problems, names_cure) = match file.open(Role::Bulk) {
             _ if is_orphan => (Vec::new(), false),
             Ok(opened) => {
-                let mut found = problems(&opened, file.schema);
-                if found.is_empty() {
-                    found = listed(problems_of_records(&opened, file.schema));
-                }
+                let found = problems(&opened, file.schema);
                 let names_cure = found.iter().all(|problem| problem.contains(SQL_CURE));
                 (found, names_cure)
             }
@@ -131,30 +128,11 @@ pub(super) fn tenants(registry: &Connection) -> rusqlite::Result<Vec<TenantRow>>
     registry.prepare(sql)?.query_map([], TenantRow::read)?.collect()
 }
 
-/// Faults in a tenant's file that SQLite finds intact: counters of the change log and search tables
-/// that do not fit the records.
-pub(in crate::store) fn problems_of_records(
+/// The counters of the change log that do not fit its entries and the records.
+pub(in crate::store) fn change_log_problems(
     connection: &Connection,
     schema: &Schema,
 ) -> rusqlite::Result<Vec<String>> {
-    if !ptr::eq(schema, &TENANT) {
-        return Ok(Vec::new());
-    }
-    // One state of the file, also beside a server.
-    let snapshot = connection.unchecked_transaction()?;
-    let mut problems = change_log_problems(connection, schema)?;
-    for resource in ALL {
-        if !search_fits(connection, resource)? {
-            let table = resource.plural;
-            problems.push(format!("the search table of {table} does not fit the records"));
-        }
-    }
-    snapshot.finish()?;
-    Ok(problems)
-}
-
-/// The counters of the change log that do not fit its entries and the records.
-fn change_log_problems(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
     if !ptr::eq(schema, &TENANT) {
         return Ok(Vec::new());
     }
@@ -172,35 +150,4 @@ fn change_log_problems(connection: &Connection, schema: &Schema) -> rusqlite::Re
         versions.join(" UNION ALL ")
     );
     texts(connection, &sql)
-}
-
-/// Counts the records that have each term, and compares the counts with the search table.
-fn search_fits(connection: &Connection, resource: &Resource) -> rusqlite::Result<bool> {
-    let table = resource.plural;
-    let mut expected: HashMap<[char; 3], i64> = HashMap::new();
-    let mut texts = connection.prepare(&format!("SELECT search FROM {table}"))?;
-    let mut rows = texts.query([])?;
-    while let Some(row) = rows.next()? {
-        // FTS5 reads U+FFFE and U+FFFF as U+FFFD.
-        let text = row.get_ref(0)?.as_str()?.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");
-        let characters: Vec<char> = text.chars().collect();
-        let mut terms: Vec<[char; 3]> = characters.array_windows().copied().collect();
-        terms.sort_unstable();
-        terms.dedup();
-        terms.into_iter().for_each(|term| *expected.entry(term).or_default() += 1);
-    }
-    connection.execute_batch(&format!(
-        "DROP TABLE IF EXISTS temp.vocabulary;
-         CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', '{table}_search', 'row')"
-    ))?;
-    let mut terms = connection.prepare("SELECT term, doc FROM temp.vocabulary")?;
-    let mut rows = terms.query([])?;
-    while let Some(row) = rows.next()? {
-        let characters: Vec<char> = row.get_ref(0)?.as_str()?.chars().collect();
-        let known = characters.first_chunk::<3>().and_then(|term| expected.remove(term));
-        if known != Some(row.get(1)?) {
-            return Ok(false);
-        }
-    }
-    Ok(expected.is_empty())
 }

@@ -129,12 +129,6 @@ fn add_customer(live: &mut Connection, name: &str) -> i64 {
     transaction.execute(insert, params![name, "2026-11-20T19:30:00Z"]).unwrap();
     let id = transaction.last_insert_rowid();
     transaction
-        .execute(
-            "INSERT INTO customers_search (rowid, search) VALUES (?1, lower(?2))",
-            params![id, name],
-        )
-        .unwrap();
-    transaction
         .execute_batch(&format!(
             "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1;
              INSERT INTO changes (seq, at, resource, record_id, action, fields, by_name)

@@ -279,11 +279,17 @@ fn configure(connection: &Connection, role: Role, lock_wait: Duration) -> rusqli
     add_contains(connection)
 }
 
-/// `contains(text, word)`: SQLite's own `instr` takes length × length on hostile text.
+/// `contains(text, word, …)`: whether a text has all words. SQLite's own `instr` takes length ×
+/// length on hostile text. One call for ten words took 0.6 of the time of ten calls.
 fn add_contains(connection: &Connection) -> rusqlite::Result<()> {
-    connection.create_scalar_function("contains", 2, FunctionFlags::SQLITE_UTF8, |arguments| {
-        let [text, word] = [0, 1].map(|at| arguments.get_raw(at).as_bytes());
-        Ok(memmem::find(text?, word?).is_some())
+    connection.create_scalar_function("contains", -1, FunctionFlags::SQLITE_UTF8, |arguments| {
+        let text = arguments.get_raw(0).as_bytes()?;
+        for word in 1..arguments.len() {
+            if memmem::find(text, arguments.get_raw(word).as_bytes()?).is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     })
 }
 

@@ -4,14 +4,13 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, params_from_iter};
 
 use super::read::{MAX_PAGE, Reading, Statements, including, read_value, write_row};
-use super::search::{fold, match_expression};
+use super::search::fold;
 use crate::json_writer::JsonWriter;
 use crate::model::{Bound, Field, ID, KeysetPosition, ListQuery, RecordId, Value};
 use crate::store::error::DatabaseError;
 
 /// If at most this many records pass a filter, they are found by the filter's index and then
-/// sorted. Otherwise a list without words is read in its order. Many records pass, so a page is
-/// full soon.
+/// sorted. Otherwise the list is read in its order. Many records pass, so a page is full soon.
 const MAX_SORTED: u32 = 4_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,22 +25,24 @@ pub struct Page {
 
 impl Reading<'_> {
     pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
-        let search = Search::new(list);
-        let access = access(self.connection(), list, &search)?;
-        let (json, next) = self.rows(&PageQuery::new(list, &search, access))?;
-        let total = || {
-            let access = if access == AccessPath::InOrder { AccessPath::Any } else { access };
-            let query = PageQuery::new(list, &search, access);
-            let sql = format!("SELECT count(*) {}", query.clauses());
-            value(self.connection(), &sql, &query.values)
+        let access = access(self.connection(), list)?;
+        let (json, next, count) = self.rows(&PageQuery::new(list, access))?;
+        let is_whole_list = list.after.is_none() && next.is_none();
+        let total = match list.total {
+            true if is_whole_list => Some(count),
+            true => Some(self.total(list, access)?),
+            false => None,
         };
-        let total = list.total.then(total).transpose()?;
         Ok(Page { json, next, total })
     }
 
-    /// The rows of a page as a JSON array, and the last one's position while more follow. One row
-    /// more is read, to know that. A page is full with `limit` rows or [`MAX_PAGE`] bytes.
-    fn rows(&self, query: &PageQuery<'_>) -> rusqlite::Result<(Vec<u8>, Option<KeysetPosition>)> {
+    /// The rows of a page as a JSON array, the last one's position while more follow, and the number
+    /// of rows. One row more is read, to know whether more follow. A page is full with `limit` rows
+    /// or [`MAX_PAGE`] bytes.
+    fn rows(
+        &self,
+        query: &PageQuery<'_>,
+    ) -> rusqlite::Result<(Vec<u8>, Option<KeysetPosition>, i64)> {
         let list = query.list;
         let mut json = JsonWriter::with_capacity(512 * list.limit.min(64));
         json.begin_array();
@@ -54,7 +55,7 @@ impl Reading<'_> {
             while let Some(row) = rows.next()? {
                 if full_at.is_some() {
                     json.end_array();
-                    return Ok((json.take(), full_at));
+                    return Ok((json.take(), full_at, taken as i64));
                 }
                 write_row(&mut json, list.resource, &list.include, row, 0)?;
                 taken += 1;
@@ -66,30 +67,20 @@ impl Reading<'_> {
             }
         }
         json.end_array();
-        Ok((json.take(), None))
+        Ok((json.take(), None, taken as i64))
+    }
+
+    fn total(&self, list: &ListQuery, access: AccessPath) -> rusqlite::Result<i64> {
+        let is_planned = access == AccessPath::InOrder && !reads_texts(list);
+        let query = PageQuery::new(list, if is_planned { AccessPath::Any } else { access });
+        let sql = format!("SELECT count(*) {}", query.clauses());
+        value(self.connection(), &sql, &query.values)
     }
 }
 
 /// The only value that a statement returns.
 fn value<T: FromSql>(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<T> {
     connection.prepare_cached(sql)?.query_row(params_from_iter(values), |row| row.get(0))
-}
-
-/// The folded words of a list, and the query of the search table for them.
-pub(super) struct Search {
-    words: Vec<String>,
-    expression: Option<String>,
-}
-
-impl Search {
-    pub(super) fn new(list: &ListQuery) -> Search {
-        let words: Vec<String> = list.words.iter().map(|word| fold(word)).collect();
-        // FTS5 ends a string at U+0000. No record has a word with U+0000, so `contains` finds
-        // nothing without the search table.
-        let is_clean = words.iter().all(|word| !word.contains('\0'));
-        let expression = is_clean.then(|| match_expression(&words)).flatten();
-        Search { words, expression }
-    }
 }
 
 /// How the rows of a list are found.
@@ -101,8 +92,10 @@ pub(super) enum AccessPath {
     InOrder,
     /// Along the index of a column whose filter few records pass, and then sorted.
     Filter(&'static Field),
-    /// By the search table, and then sorted.
-    Search,
+    /// In the order of ids, and then sorted. Few records may have a word, so nearly all may have to
+    /// be read. In the order of ids, they stand side by side in the file. Along the index of the
+    /// sort column, this took seven times as long.
+    Scan,
     /// As SQLite plans it, for a count.
     Any,
 }
@@ -110,15 +103,9 @@ pub(super) enum AccessPath {
 /// How to find the rows of a page. SQLite plans without knowing how many records pass a filter. So
 /// this function counts them, up to [`MAX_SORTED`]. It does not count if the index of the only
 /// filter has the order of the list.
-pub(super) fn access(
-    connection: &Connection,
-    list: &ListQuery,
-    search: &Search,
-) -> rusqlite::Result<AccessPath> {
-    let filter_has_order = match list.filters.as_slice() {
-        [(_, bound, _)] => search.words.is_empty() && has_order_of_ids(list, *bound),
-        _ => false,
-    };
+pub(super) fn access(connection: &Connection, list: &ListQuery) -> rusqlite::Result<AccessPath> {
+    let filter_has_order =
+        matches!(list.filters[..], [(_, bound, _)] if has_order_of_ids(list, bound));
     for (field, ..) in list.filters.iter().filter(|_| !filter_has_order) {
         let mut query = PageQuery::of_table(list, AccessPath::Filter(field));
         for (_, bound, value) in list.filters.iter().filter(|(filtered, ..)| filtered == field) {
@@ -130,7 +117,13 @@ pub(super) fn access(
             return Ok(AccessPath::Filter(field));
         }
     }
-    Ok(if search.expression.is_some() { AccessPath::Search } else { AccessPath::InOrder })
+    let is_scan = reads_texts(list) && *list.sort != ID;
+    Ok(if is_scan { AccessPath::Scan } else { AccessPath::InOrder })
+}
+
+/// Whether a condition is about parts of texts, which no index has.
+fn reads_texts(list: &ListQuery) -> bool {
+    !list.words.is_empty() || !list.custom.is_empty()
 }
 
 type Condition = (String, Vec<Value>);
@@ -139,36 +132,30 @@ type Condition = (String, Vec<Value>);
 pub(super) struct PageQuery<'a> {
     list: &'a ListQuery,
     access: AccessPath,
-    /// The search table is read first. Its rows are in the order of ids.
-    from_search: bool,
     conditions: Vec<String>,
     values: Vec<Value>,
 }
 
 impl<'a> PageQuery<'a> {
     /// The rows that pass the filters of a list and have its words.
-    pub(super) fn new(list: &'a ListQuery, search: &Search, access: AccessPath) -> PageQuery<'a> {
+    pub(super) fn new(list: &'a ListQuery, access: AccessPath) -> PageQuery<'a> {
         let mut query = PageQuery::of_table(list, access);
-        let table = list.resource.plural;
-        let uses_search = matches!(access, AccessPath::Search | AccessPath::Any);
-        if let Some(expression) = search.expression.clone().filter(|_| uses_search) {
-            query.from_search = true;
-            query.add((format!("s.{table}_search MATCH ?"), vec![Value::Text(expression)]));
-        }
         for (field, bound, value) in &list.filters {
             query.filter(field, *bound, value);
         }
         for (name, value) in &list.custom {
             query.add(custom_comparison(name, value));
         }
-        for word in &search.words {
-            query.add(("contains(r.search, ?)".to_owned(), vec![Value::Text(word.clone())]));
+        if !list.words.is_empty() {
+            let words = list.words.iter().map(|word| Value::Text(fold(word))).collect();
+            let condition = format!("contains(r.search{})", ", ?".repeat(list.words.len()));
+            query.add((condition, words));
         }
         query
     }
 
     fn of_table(list: &'a ListQuery, access: AccessPath) -> PageQuery<'a> {
-        PageQuery { list, access, from_search: false, conditions: Vec::new(), values: Vec::new() }
+        PageQuery { list, access, conditions: Vec::new(), values: Vec::new() }
     }
 
     fn add(&mut self, (condition, values): Condition) {
@@ -180,7 +167,8 @@ impl<'a> PageQuery<'a> {
         let uses_index = match self.access {
             AccessPath::InOrder => field == self.list.sort || has_order_of_ids(self.list, bound),
             AccessPath::Filter(narrow) => field == narrow,
-            AccessPath::Search => false,
+            // The index has equal values in the order of ids.
+            AccessPath::Scan => bound == Bound::Equal,
             AccessPath::Any => true,
         };
         // SQLite uses no index for a term with a unary `+`.
@@ -188,29 +176,33 @@ impl<'a> PageQuery<'a> {
         self.add(comparison(&format!("{plus}r.{}", field.name), bound, value));
     }
 
-    /// The id column of the table that SQLite reads first. SQLite then seeks to the beginning of
-    /// the page in this table, except along the index of a filter.
+    /// SQLite seeks to the beginning of the page, except along the index of a filter.
     fn id(&self) -> &'static str {
-        match self.access {
-            _ if self.from_search => "s.rowid",
-            AccessPath::Filter(_) => "+r.id",
-            _ => "r.id",
-        }
+        if matches!(self.access, AccessPath::Filter(_)) { "+r.id" } else { "r.id" }
     }
 
     fn sort_term(&self) -> String {
         match (self.list.sort, self.access) {
             (sort, _) if *sort == ID => self.id().to_owned(),
-            (sort, AccessPath::Filter(_)) => format!("+r.{}", sort.name),
-            (sort, _) => format!("r.{}", sort.name),
+            (sort, AccessPath::InOrder) => format!("r.{}", sort.name),
+            (sort, _) => format!("+r.{}", sort.name),
         }
     }
 
     /// The rest of the list behind its position, in stretches. A stretch is a range that one index
     /// gives in the list's order. Example: a list by city stands at a record in Kiel. The first
     /// stretch has the remaining records in Kiel, the second the later cities, and in descending
-    /// order a third has the records without a city.
+    /// order a third has the records without a city. Rows that are sorted are read once.
     pub(super) fn stretches(&self) -> Vec<Condition> {
+        let stretches = self.ranges();
+        if self.access == AccessPath::InOrder {
+            return stretches;
+        }
+        let (conditions, values): (Vec<_>, Vec<_>) = stretches.into_iter().unzip();
+        vec![(format!("({})", conditions.join(" OR ")), values.concat())]
+    }
+
+    fn ranges(&self) -> Vec<Condition> {
         let ListQuery { sort, descending, after, .. } = self.list;
         let (term, id) = (self.sort_term(), self.id());
         let beyond = if *descending { "<" } else { ">" };
@@ -243,7 +235,7 @@ impl<'a> PageQuery<'a> {
         let columns = &Statements::of(resource).columns;
         let (term, id, rows) = (self.sort_term(), self.id(), self.clauses());
         let direction = if *descending { "DESC" } else { "ASC" };
-        // Ids have no ties. A second term would make SQLite sort the rows of the search table.
+        // Ids have no ties.
         let ties = if **sort == ID { String::new() } else { format!(", {id} {direction}") };
         let mut sql = format!(
             "SELECT {columns} {rows} AND {condition} ORDER BY {term} {direction}{ties} LIMIT ?"
@@ -261,10 +253,7 @@ impl<'a> PageQuery<'a> {
     fn clauses(&self) -> String {
         let conditions = self.conditions.iter().map(|condition| format!(" AND {condition}"));
         let (conditions, table) = (conditions.collect::<String>(), self.list.resource.plural);
-        // `CROSS JOIN` has SQLite read the first table first.
-        let search = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
-        let from = if self.from_search { search } else { format!("{table} AS r") };
-        format!("FROM {from} WHERE TRUE{conditions}")
+        format!("FROM {table} AS r WHERE TRUE{conditions}")
     }
 }
 

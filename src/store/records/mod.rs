@@ -8,7 +8,7 @@
 //! | `undo` | the former state of records, and the way back to it |
 //! | `write` | insert, update, delete |
 //! | `list` | pages: the statement, keyset position, JSON |
-//! | `search` | the search text of a record, the search tables, their segments |
+//! | `search` | the search text of a record |
 //! | `change_log` | the entry and the version of each change, pages of entries |
 
 mod change;
@@ -28,7 +28,6 @@ pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use read::{Reading, Record};
 pub use search::fold;
-pub(crate) use search::merge_step;
 pub use undo::{Leave, Selection, Undo, UndoError, Undone};
 pub use write::Writing;
 

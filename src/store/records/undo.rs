@@ -172,7 +172,6 @@ impl Undo<'_> {
                 *undone.left.entry(resource.plural.to_owned()).or_default() += 1;
                 (self.leave)(resource, id, &reason);
             }
-            self.writing.flush_if_large()?;
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! Changes of records inside a write transaction.
 
-use std::cell::RefCell;
 use std::ops::Deref;
 
 use rusqlite::types::ToSql;
@@ -10,7 +9,7 @@ use serde_json::{Map, json};
 use super::change::{ChangeError, Rejection};
 use super::change_log::{ChangeContext, Entry};
 use super::read::{Reading, Record, Statements, damaged_text};
-use super::search::{SearchChange, search_text};
+use super::search::search_text;
 use crate::clock::Timestamp;
 use crate::model::{ALL, EMPLOYEE, RecordId, Resource, Value};
 use crate::store::error::DatabaseError;
@@ -19,9 +18,6 @@ use crate::store::error::DatabaseError;
 #[derive(Debug)]
 pub struct Writing<'a> {
     reading: Reading<'a>,
-    /// Pending changes of the search tables. FTS5 writes a segment at each savepoint, so the tables
-    /// are brought up to date once a transaction.
-    pub(super) search: RefCell<Vec<SearchChange>>,
 }
 
 impl<'a> Deref for Writing<'a> {
@@ -33,9 +29,8 @@ impl<'a> Deref for Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    /// [`Writing::flush`] must be called before the transaction commits.
     pub(in crate::store) fn new(connection: &'a Connection) -> Writing<'a> {
-        Writing { reading: Reading::new(connection), search: RefCell::default() }
+        Writing { reading: Reading::new(connection) }
     }
 
     /// Adds a record with the next id, or with `id`. A record that an undo brings back was
@@ -68,7 +63,6 @@ impl<'a> Writing<'a> {
         }
         let entry = Entry { action: "created", fields, before: None };
         self.log(resource, &record, &entry, context)?;
-        self.change_search(resource, id, None, Some(search));
         Ok(record)
     }
 
@@ -96,14 +90,9 @@ impl<'a> Writing<'a> {
         let before = (json!(before).to_string(), record.version, record.updated_at);
         record.values = values;
         (record.version, record.updated_at) = self.next_version(context)?;
-        let old = self.stored_text(resource, record.id)?;
-        let new = search_text(resource, &record.values);
-        self.store(resource, &record, &fields, &new)?;
+        self.store(resource, &record, &fields)?;
         let entry = Entry { action: "updated", fields, before: Some(before) };
         self.log(resource, &record, &entry, context)?;
-        if old != new {
-            self.change_search(resource, record.id, Some(old), Some(new));
-        }
         if *resource == EMPLOYEE && entry.fields.contains(&"customer_id") {
             self.move_devices(&record)?;
         }
@@ -111,13 +100,7 @@ impl<'a> Writing<'a> {
     }
 
     /// Stores the named fields of a changed record, and what changes with them.
-    fn store(
-        &self,
-        resource: &Resource,
-        record: &Record,
-        fields: &[&str],
-        search: &str,
-    ) -> rusqlite::Result<()> {
+    fn store(&self, resource: &Resource, record: &Record, fields: &[&str]) -> rusqlite::Result<()> {
         let mut sql = format!("UPDATE {} SET ", resource.plural);
         let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(fields.len() + 4);
         for (field, value) in resource.fields.iter().zip(&record.values) {
@@ -126,6 +109,7 @@ impl<'a> Writing<'a> {
                 bound.push(value);
             }
         }
+        let search = search_text(resource, &record.values);
         sql.push_str("updated_at = ?, search = ?, version = ? WHERE id = ?");
         bound.extend([&record.updated_at as &dyn ToSql, &search, &record.version.0, &record.id.0]);
         self.connection().prepare_cached(&sql)?.execute(bound.as_slice()).map(drop)
@@ -141,7 +125,6 @@ impl<'a> Writing<'a> {
         let id = record.id;
         let values = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
         let before = (values, record.version, record.updated_at);
-        let text = self.stored_text(resource, id)?;
         let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
         match self.connection().prepare_cached(&sql)?.execute([id.0]) {
             Ok(_) => {}
@@ -157,7 +140,6 @@ impl<'a> Writing<'a> {
         (record.version, record.updated_at) = self.next_version(context)?;
         let entry = Entry { action: "deleted", fields: Vec::new(), before: Some(before) };
         self.log(resource, &record, &entry, context)?;
-        self.change_search(resource, id, Some(text), None);
         Ok(())
     }
 
@@ -179,10 +161,5 @@ impl<'a> Writing<'a> {
             }
         }
         Ok(counts)
-    }
-
-    fn stored_text(&self, resource: &Resource, id: RecordId) -> rusqlite::Result<String> {
-        let sql = format!("SELECT search FROM {} WHERE id = ?", resource.plural);
-        self.connection().prepare_cached(&sql)?.query_row([id.0], |row| row.get(0))
     }
 }

@@ -79,12 +79,11 @@ impl TenantFile {
 #[derive(Debug)]
 pub struct FileTransaction<'a> {
     transaction: Transaction<'a>,
-    /// Creates the indexes that were dropped, and merges the segments of the search table.
+    /// Creates the indexes that were dropped.
     finish: String,
 }
 
 impl FileTransaction<'_> {
-    /// [`Writing::flush`] must be called after the last change.
     pub fn writing(&self) -> Writing<'_> {
         Writing::new(&self.transaction)
     }
@@ -128,10 +127,8 @@ fn begin(connection: &mut Connection, wait: impl FnOnce()) -> rusqlite::Result<T
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
-/// Drops the indexes of an empty table and returns the statements that complete it at the end. An
-/// index that is built from all rows is written once; one that is kept up row by row is written
-/// many times. Large segments that upkeep had to merge beside changes would let small ones pile up,
-/// until one commit merges all.
+/// Drops the indexes of an empty table and returns the statements that create them again. An index
+/// that is built from all rows is written once; one that is kept up row by row is written many times.
 fn drop_indexes(transaction: &Transaction<'_>, resource: &Resource) -> rusqlite::Result<String> {
     let indexes = "FROM sqlite_schema WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL";
     let statements = |what| {
@@ -140,6 +137,5 @@ fn drop_indexes(transaction: &Transaction<'_>, resource: &Resource) -> rusqlite:
     };
     let (drop, create) = (statements("'DROP INDEX ' || name")?, statements("sql")?);
     transaction.execute_batch(&drop)?;
-    let table = resource.plural;
-    Ok(format!("{create}; INSERT INTO {table}_search ({table}_search) VALUES ('optimize')"))
+    Ok(create)
 }

@@ -12,12 +12,11 @@ use crate::api::parameters::Query;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Scopes, Value};
-use crate::store::archive::check::problems_of_records;
+use crate::store::archive::check::change_log_problems;
 use crate::store::data_dir::{DataDir, TENANT};
 use crate::store::database::{Role, differences};
 use crate::store::records::{
-    Actor, Change, ChangeContext, ChangeError, ChangeKind, Changed, Draft, KeyLabel, Rejection,
-    Target, Writing,
+    Actor, Change, ChangeContext, ChangeError, ChangeKind, Changed, KeyLabel, Rejection, Writing,
 };
 
 const ONE: TenantId = TenantId(1);
@@ -53,12 +52,6 @@ fn context() -> ChangeContext {
     ChangeContext { at: Clock::system().now().timestamp(), actor }
 }
 
-/// All values of a customer.
-fn customer(name: &str, notes: &str) -> Vec<Value> {
-    let changes = [("name", name), ("notes", notes)].map(|(field, text)| set(field, text));
-    Draft::new(&CUSTOMER, Target::New(None), &changes).unwrap().values
-}
-
 /// The value of a text field of customers.
 fn set(field: &str, text: &str) -> (&'static Field, Value) {
     (CUSTOMER.field(field).unwrap(), Value::of(text))
@@ -68,8 +61,7 @@ fn create(name: &str, notes: &str) -> Change {
     Change::new(&CUSTOMER, ChangeKind::Create, vec![set("name", name), set("notes", notes)])
 }
 
-/// A customer of 100 KB in the table and in an index. The search does not read dates, and its tables
-/// would take most of the time.
+/// A customer of 100 KB in the table and in an index.
 fn large() -> Change {
     let text = "x".repeat(50_000);
     let values = vec![set("name", "Large"), set("customer_since", &text)];
@@ -157,121 +149,6 @@ fn the_least_recently_used_is_closed_for_the_next() {
     for id in 1..=5 {
         assert!(exists(&tenants.open(TenantId(id)).unwrap(), 2), "tenant {id}");
     }
-}
-
-/// The segments of the customers' search table.
-fn segments(connection: &Connection) -> i64 {
-    let sql = "SELECT count(DISTINCT segid) FROM customers_search_idx";
-    connection.query_row(sql, [], |row| row.get(0)).unwrap()
-}
-
-#[test]
-fn search_segments_are_bounded_while_commits_never_pause_and_merged_afterwards() {
-    let directory = data_dir(1);
-    let (tenants, file) = (tenants(&directory), connect(&directory));
-    let tenant = tenants.open(ONE).unwrap();
-    let mut most = 0;
-    for n in 0..300 {
-        add_customer(&tenant, &format!("note {n}"));
-        most = most.max(segments(&file));
-    }
-    assert!(most < 100, "{most} segments of 300 commits");
-    wait_until(|| segments(&file) < 48);
-    drop(tenants);
-    assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
-}
-
-/// Each commit is followed by a step, as far as the number of its operations tells.
-#[test]
-fn search_segments_are_bounded_while_batches_never_pause() {
-    let directory = data_dir(1);
-    let (tenants, file) = (tenants(&directory), connect(&directory));
-    let tenant = tenants.open(ONE).unwrap();
-    // Records that stay as they are cost little, and count as operations.
-    let same = Change::new(&CUSTOMER, ChangeKind::Update(RecordId(1)), Vec::new());
-    let mut most = 0;
-    for _ in 0..150 {
-        let mut batch = vec![same.clone(); 199];
-        batch.insert(0, create("Customer", ""));
-        assert_eq!(run(&tenant, batch), DONE);
-        most = most.max(segments(&file));
-    }
-    assert!(most < 100, "{most} segments of 150 commits");
-}
-
-/// A spreadsheet has its rows in any order. Merging a segment for each took half of the import.
-#[test]
-fn changes_in_any_order_leave_one_search_segment() {
-    let directory = data_dir(1);
-    let tenants = tenants(&directory);
-    let tenant = tenants.open(ONE).unwrap();
-    assert_eq!(run(&tenant, vec![create("Customer", ""); 100]), DONE);
-    let update =
-        |id| Change::new(&CUSTOMER, ChangeKind::Update(RecordId(id)), vec![set("name", "New")]);
-    assert_eq!(run(&tenant, (1..=100).rev().map(update).collect()), DONE);
-    assert_eq!(segments(&connect(&directory)), 2);
-}
-
-/// An undo of many records leaves such segments. All must be merged before there are 900, because
-/// the next commit would merge them while clients wait.
-#[test]
-fn large_search_segments_are_merged_while_commits_never_pause() {
-    let directory = data_dir(1);
-    let mut file = TenantFile::open(directory.path(), ONE).unwrap();
-    let command = file.begin(None, || ()).unwrap();
-    let writing = command.writing();
-    let mut number = 1_u64;
-    for _ in 0..20 {
-        // Nearly every three neighbouring characters are a term of their own: 300 pages.
-        let mut next = || {
-            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            char::from_u32(0x4E00 + (number >> 50) as u32).unwrap()
-        };
-        let notes: String = (0..100_000).map(|_| next()).collect();
-        writing.insert(&CUSTOMER, None, None, customer("Large", &notes), &context()).unwrap();
-        writing.flush().unwrap();
-    }
-    drop(writing);
-    command.commit(Clock::system().now().timestamp()).unwrap();
-    let (tenants, file) = (tenants(&directory), connect(&directory));
-    assert_eq!(segments(&file), 20);
-    let tenant = tenants.open(ONE).unwrap();
-    let mut most = 0;
-    for _ in 0..350 {
-        add_customer(&tenant, "");
-        most = most.max(segments(&file));
-    }
-    assert!(most < 300, "{most} segments of 350 commits");
-}
-
-/// FTS5 has room for 2,000 segments, and begins one wherever a row comes before the last.
-#[test]
-fn rows_in_descending_order_leave_room_for_search_segments() {
-    let directory = data_dir(1);
-    let file = connect(&directory);
-    let sql = "WITH RECURSIVE rows (id) AS (SELECT 1500 UNION ALL SELECT id - 1 FROM rows
-                 WHERE id > 1)
-               INSERT INTO customers_search (rowid, search) SELECT id, 'text' FROM rows";
-    file.execute(sql, []).unwrap();
-    assert!(segments(&file) < 1_000, "{} segments", segments(&file));
-}
-
-#[test]
-fn an_import_into_an_empty_table_leaves_one_search_segment() {
-    let directory = data_dir(1);
-    let mut file = TenantFile::open(directory.path(), ONE).unwrap();
-    let import = file.begin(Some(&CUSTOMER), || ()).unwrap();
-    let writing = import.writing();
-    for id in (1..=20).rev() {
-        let values = customer("Customer", "");
-        writing.insert(&CUSTOMER, Some(RecordId(id)), None, values, &context()).unwrap();
-    }
-    writing.flush().unwrap();
-    drop(writing);
-    import.commit(Clock::system().now().timestamp()).unwrap();
-    let file = connect(&directory);
-    assert_eq!(segments(&file), 1);
-    assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
 }
 
 /// Whether this process has a file of the tenant open.
@@ -429,7 +306,7 @@ fn a_rejection_beside_a_change_that_cannot_be_committed_is_not_reported() {
 }
 
 #[test]
-fn what_a_failed_mutation_wrote_is_gone_from_the_search_and_the_change_log_too() {
+fn what_a_failed_mutation_wrote_is_gone_from_the_change_log_too() {
     let directory = data_dir(1);
     let tenants = tenants(&directory);
     let tenant = tenants.open(ONE).unwrap();
@@ -455,7 +332,7 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_search_and_the_change_log_too()
     let sql = "SELECT group_concat(substr(action, 1, 1) || record_id, ' ') FROM changes";
     let entries: String = file.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(entries, "c1 c2 c3 u3 c4 d2");
-    assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
+    assert_eq!(change_log_problems(&file, &TENANT).unwrap(), [""; 0]);
 }
 
 /// A list of all customers with these words, with its total.
@@ -518,16 +395,11 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
     let writing = import.writing();
     for n in 0..rows {
         writing.insert(&EMPLOYEE, None, None, employee(n), &context).unwrap();
-        if n % 1_000 == 0 {
-            writing.flush().unwrap();
-        }
     }
-    writing.flush().unwrap();
-    drop(writing);
     import.commit(at).unwrap();
     let file = connect(&directory);
     assert_eq!(differences(&file, &TENANT).unwrap(), [""; 0]);
-    assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
+    assert_eq!(change_log_problems(&file, &TENANT).unwrap(), [""; 0]);
     let check: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
 }

@@ -12,11 +12,10 @@
 //!    which write from other processes.
 //! 2. Each mutation runs in its own savepoint. If the 7th of 40 fails or panics, only the writes of
 //!    the 7th are rolled back.
-//! 3. The search tables are brought up to date for all mutations together.
-//! 4. The transaction commits and syncs.
-//! 5. Each of the 40 clients gets its response.
+//! 3. The transaction commits and syncs.
+//! 4. Each of the 40 clients gets its response.
 //!
-//! No response is sent before step 4, not even a rejection: its reason may be a change of the same
+//! No response is sent before step 3, not even a rejection: its reason may be a change of the same
 //! transaction. Example: the 3rd mutation deletes a customer, and the 4th answers 404 for it. If
 //! the commit fails, the customer is still there, and both clients get 503.
 //!
@@ -328,11 +327,8 @@ impl WriterThread {
             let takes_more = operations < GROUP && has_room;
             next = if takes_more { self.waiting.try_recv().ok() } else { None };
         }
-        // SQLite ends the transaction by itself on a full disk, for example. Each statement of a
-        // flush would then commit by itself. The commit below fails if the transaction has ended.
-        let flushed = if transaction.is_autocommit() { Ok(()) } else { writing.flush() };
-        drop(writing);
-        let committed = flushed.and_then(|()| database::commit(transaction));
+        // SQLite ends the transaction by itself on a full disk, for example. Then this commit fails.
+        let committed = database::commit(transaction);
         let committed = committed.map_err(|error| self.write_failed(&error));
         for (client, mut outcome) in ran {
             // A rejection, too, depends on the commit: its reason may be a change of the same group.
@@ -398,7 +394,6 @@ impl WriterThread {
             return Ok(Outcome::Failed(StoreError::Unavailable));
         }
         execute(transaction, "SAVEPOINT mutation")?;
-        let pending = writing.pending_search();
         let mut outcome = match catch_unwind(AssertUnwindSafe(|| mutation.run(writing, shortage))) {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => Outcome::Failed(self.write_failed(&error)),
@@ -408,7 +403,6 @@ impl WriterThread {
             }
         };
         if !matches!(outcome, Outcome::Changed(_)) {
-            writing.forget_search(pending);
             if transaction.is_autocommit() {
                 return Ok(outcome);
             }
