@@ -1,7 +1,7 @@
 //! Writes JSON text piece by piece, for documents that contain JSON text already.
 //!
-//! serde_json's own way to insert JSON text is its feature `raw_value`. With that feature, text in
-//! a request body can be parsed as JSON (see Cargo.toml).
+//! serde_json's own way to insert JSON text is its feature `raw_value`. With that feature, a client
+//! could have a text in a body parsed as JSON, past the limit of the nesting.
 
 use serde::Serialize;
 

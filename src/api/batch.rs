@@ -220,7 +220,7 @@ fn take_results(
         };
         let Some(sent) = object.get(RESULT) else { continue };
         check_members(object, &[RESULT])?;
-        let number = sent.as_number().and_then(|number| number.as_str().parse::<usize>().ok());
+        let number = sent.as_u64().and_then(|number| usize::try_from(number).ok());
         let entry = number.and_then(|number| earlier.get(number));
         match (number, entry) {
             (Some(number), Some(BatchEntry { method: Method::POST, resource: created, .. }))

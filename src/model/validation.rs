@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use serde_json::Number;
-
 use super::email::{MAX_EMAIL, is_email};
 use super::field::{Field, Kind, Value};
 use super::json_object::Json;
@@ -74,7 +72,7 @@ fn describe(input: &Json) -> Cow<'static, str> {
     match input {
         Json::Null => "null".into(),
         Json::Bool(value) => value.to_string().into(),
-        Json::Number(number) => format!("the number {}", shorten(number.as_str())).into(),
+        Json::Number(number) => format!("the number {}", shorten(&number.to_string())).into(),
         Json::String(text) => format!("{:?}", shorten(text)).into(),
         Json::Array(_) => "an array".into(),
         Json::Object(_) => "an object".into(),
@@ -132,7 +130,7 @@ impl Field {
         if is_empty(input) {
             return if self.required { Err(self.empty(input)) } else { Ok(self.default_value()) };
         }
-        let (text, number) = (input.as_str(), input.as_number().map(Number::as_str));
+        let text = input.as_str();
         let (code, value) = match self.kind {
             Kind::Text { min, max } => {
                 let text = check_text(self.name, input, min, max);
@@ -151,14 +149,10 @@ impl Field {
                 }
                 _ => (FieldCode::InvalidEmail, text.filter(|text| is_email(text)).map(Value::of)),
             },
-            // `i64::from_str` also accepts a leading `+`. JSON has no such numbers.
-            Kind::Integer => {
-                let parsed = number.and_then(|number| number.parse().ok());
-                (FieldCode::InvalidInt, parsed.map(Value::Integer))
-            }
+            Kind::Integer => (FieldCode::InvalidInt, input.as_i64().map(Value::Integer)),
             Kind::Boolean => {
-                let bit = number.filter(|number| matches!(*number, "0" | "1"));
-                let truth = input.as_bool().or(bit.map(|bit| bit == "1"));
+                let bit = input.as_i64().filter(|number| matches!(number, 0 | 1));
+                let truth = input.as_bool().or(bit.map(|bit| bit == 1));
                 (FieldCode::InvalidBool, truth.map(Value::Boolean))
             }
             Kind::Date => {

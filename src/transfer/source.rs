@@ -13,7 +13,7 @@ use encoding_rs::{Encoding, UTF_8};
 use encoding_rs_io::DecodeReaderBytesBuilder;
 
 use super::{Cell, Format, ImportError, MAX_ROW, Map, Place, Row, TakeRow, workbook};
-use crate::model::json_object::{JsonError, parse_object};
+use crate::model::json_object::parse_object;
 
 /// A file that is imported.
 pub struct Source<'a> {
@@ -97,9 +97,8 @@ fn read_json_lines(input: impl BufRead, take: &mut TakeRow<'_>) -> Result<(), Im
             continue;
         }
         let object = text.map_err(str::to_owned).and_then(|text| {
-            parse_object(text.as_bytes()).map_err(|JsonError { fault, column, .. }| {
-                format!("The line is not a JSON object: {fault} (column {column}).")
-            })
+            parse_object(text.as_bytes())
+                .map_err(|fault| format!("The line alone is not a JSON object: {fault}."))
         });
         if !take(place, object.map(Row::Object))? {
             break;

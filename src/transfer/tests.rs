@@ -655,8 +655,8 @@ fn an_empty_field_with_a_default_fails_in_the_first_update_as_in_the_second() {
 #[test]
 fn a_line_that_ends_early_says_so() {
     let (_, errors) = Fixture::new().import(import(&CUSTOMER, JSON), b"{\"name\": \"Eins\"");
-    let message = "line 1: -: invalid_row: The line is not a JSON object: the text ends before the \
-                   object is complete (column 15).";
+    let message = "line 1: -: invalid_row: The line alone is not a JSON object: it ends before the \
+                   object is complete at line 1 column 15.";
     assert_eq!(errors, [message]);
 }
 

@@ -218,7 +218,7 @@ fn booleans_are_true_false_one_or_zero_and_come_back_as_booleans() {
         assert_eq!(post(sent).created()["is_leased"], kept, "{sent}");
     }
     for bad in
-        ["2", "-1", "1.0", "0.0", "1e0", "\"true\"", "\"1\"", "\"yes\"", "[]", "{}", "10", "1e400"]
+        ["2", "-1", "1.0", "0.0", "1e0", "\"true\"", "\"1\"", "\"yes\"", "[]", "{}", "10", "1e300"]
     {
         post(bad).fails_on(&[("is_leased", "invalid_bool")]);
     }
