@@ -42,7 +42,7 @@ _desk_body() (
   status=${last%% *} body=${1%
 *}
   if [ "$status" -ge 400 ]; then
-    printf '%s\n' "$body" | jq -r '"\(.error.status) \(.error.code): \(.error.message)\(if .operation then " (operation \(.operation))" else "" end)"' >&2
+    printf '%s\n' "$body" | jq -r '"\(.error.status) \(.error.code): \(.error.message)"' >&2
     [ "$status" -ne 412 ] || exit 12
     exit 1
   fi

@@ -51,7 +51,7 @@ pub fn check(request: &Request, scopes: Scopes) -> Result<CheckedWrite, ApiError
     for (number, entry) in entries.iter().enumerate() {
         let needed = Scope { resource: entry.resource, access: Access::Write };
         if !scopes.contains(needed) {
-            return Err(with_operation(number, insufficient_scope(needed.into())));
+            return Err(insufficient_scope(needed.into()).of_operation(number));
         }
     }
     let mut changes = Vec::with_capacity(entries.len());
@@ -60,9 +60,9 @@ pub fn check(request: &Request, scopes: Scopes) -> Result<CheckedWrite, ApiError
     for (number, entry) in entries.into_iter().enumerate() {
         match entry.change {
             Ok(change) => changes.push(change),
-            Err(error) if number == 0 => return Err(with_operation(0, error)),
+            Err(error) if number == 0 => return Err(error.of_operation(0)),
             Err(error) => {
-                invalid = Some(with_operation(number, error));
+                invalid = Some(error.of_operation(number));
                 break;
             }
         }
@@ -86,11 +86,6 @@ pub fn answer(changes: &[Changed], paths: &[String]) -> Answer {
     body.end_array();
     body.end_object();
     Answer { status: 200, location: None, etag: None, body: body.take() }
-}
-
-/// Adds the number of the failed operation to its error.
-pub fn with_operation(number: usize, error: ApiError) -> ApiError {
-    error.member("operation", number)
 }
 
 fn write_result(json: &mut JsonWriter, answer: &Answer) {

@@ -94,9 +94,18 @@ impl Query {
 
     /// The value of `Link` (RFC 8288) for the page from `cursor` on. `path` is the request's path.
     pub fn link_to_next(&self, path: &str, cursor: &str) -> String {
-        /// Characters that a URI in the header `Link` must not contain (RFC 8288 section 3).
-        const UNSAFE: &AsciiSet =
-            &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`');
+        /// Characters that a URI in the header `Link` must not contain (RFC 8288 section 3), and
+        /// those at which some clients cut the header.
+        const UNSAFE: &AsciiSet = &CONTROLS
+            .add(b' ')
+            .add(b'"')
+            .add(b'<')
+            .add(b'>')
+            .add(b'\\')
+            .add(b'^')
+            .add(b'`')
+            .add(b',')
+            .add(b';');
         let kept = self.parameters.iter().filter(|parameter| parameter.name != "cursor");
         let mut pieces: Vec<String> =
             kept.map(|p| utf8_percent_encode(&p.raw, UNSAFE).to_string()).collect();

@@ -176,7 +176,7 @@ impl MutationClient for WaitingClient {
             }
             Outcome::KeyReused => Err(ErrorCode::IdempotencyKeyReused.into()),
             Outcome::Rejected(number, rejection) if self.write.is_batch => {
-                Err(batch::with_operation(number, rejection.into()))
+                Err(ApiError::from(rejection).of_operation(number))
             }
             Outcome::Rejected(_, rejection) => Err(rejection.into()),
             // The operations before the invalid one would have succeeded.

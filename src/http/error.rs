@@ -213,6 +213,13 @@ impl ApiError {
         self
     }
 
+    /// Says that the operation of a batch with this number, counted from 0, has failed.
+    #[must_use]
+    pub fn of_operation(mut self, number: usize) -> ApiError {
+        self.0.message = format!("Operation {number}: {}", self.0.message).into();
+        self.member("operation", number)
+    }
+
     pub fn code(&self) -> ErrorCode {
         self.0.code
     }
@@ -337,10 +344,13 @@ fn validation_failed(faults: &[FieldError]) -> ApiError {
             (fault.field.clone(), json!({"code": fault.code.as_str(), "message": fault.message}))
         })
         .collect();
-    let message = format!(
-        "These fields are not valid: {}. Correct what \"errors\" says of each.",
-        names.join(", ")
-    );
+    // A log or a mail shows this message alone.
+    let mut message = faults.first().map(|fault| fault.message.clone()).unwrap_or_default();
+    match faults.len().saturating_sub(1) {
+        0 => {}
+        1 => message.push_str(" 1 more field is not valid; \"errors\" has both."),
+        more => message.push_str(&format!(" {more} more fields are not valid; \"errors\" has all.")),
+    }
     ApiError::new(ErrorCode::ValidationFailed, message)
         .member("errors", errors)
         .member("fields", names)

@@ -1,7 +1,7 @@
 //! Custom fields: the shop's own texts in a record (contract section 2).
 
 use super::field::{Custom, Field, Kind, Value};
-use super::json_object::Json;
+use super::json_object::{Json, JsonObject};
 use super::validation::{FieldCode, FieldError, check_text, is_empty, shorten};
 
 /// The prefix of a name in filters, columns of CSV files and error messages.
@@ -49,9 +49,14 @@ pub fn parse_text(text: &str) -> Option<Custom> {
 impl Field {
     /// Checks the object of a request or a file. An empty value stays as an empty text.
     pub(super) fn check_custom(&self, input: &Json) -> Result<Value, Vec<FieldError>> {
-        let Json::Object(members) = input else {
-            let message = "The field \"custom\" must be a JSON object of texts.";
-            return Err(vec![self.fault(FieldCode::WrongType, message.to_owned())]);
+        let members = match input {
+            Json::Object(members) => members,
+            // PHP writes an empty object as an array.
+            Json::Array(array) if array.is_empty() => &JsonObject::new(),
+            _ => {
+                let message = "The field \"custom\" must be a JSON object of texts.";
+                return Err(vec![self.fault(FieldCode::WrongType, message.to_owned())]);
+            }
         };
         let sent = members.values().filter(|input| !is_empty(input)).count();
         let mut faults: Vec<FieldError> = self.too_many(sent).into_iter().collect();

@@ -216,6 +216,10 @@ impl<'a> Columns<'a> {
                     };
                     custom.into_iter().map(translate).collect::<JsonObject>().into()
                 }
+                // As in a request.
+                Json::Array(array) if name == CUSTOM.name && array.is_empty() => {
+                    JsonObject::new().into()
+                }
                 value => value,
             };
             row.insert(column, value, None);

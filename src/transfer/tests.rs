@@ -355,11 +355,12 @@ fn a_map_gives_custom_fields_beside_those_of_the_line() {
 {"name":"No 3","Zimmer":"A","custom":null}
 {"name":"No 4","custom":null,"Zimmer":"A"}
 {"name":"No 5","custom":{"room":"A"}}
+{"name":"No 6","Zimmer":"A","custom":[]}
 "#;
     let (outcome, errors) = fixture.import_with(map, import(&CUSTOMER, JSON), lines.as_bytes());
-    assert_eq!((counts(outcome), errors), ((5, 0, 0), Vec::new()));
+    assert_eq!((counts(outcome), errors), ((6, 0, 0), Vec::new()));
     let csv = records(&fixture.export(1, &CUSTOMER, CSV));
-    for (index, os) in ["x", "x", "", "", ""].into_iter().enumerate() {
+    for (index, os) in ["x", "x", "", "", "", ""].into_iter().enumerate() {
         let record = &csv[index];
         assert_eq!((&*record["custom.room"], &*record["custom.os"]), ("Alpha", os), "{record:?}");
     }
@@ -376,7 +377,7 @@ fn a_map_gives_custom_fields_beside_those_of_the_line() {
 fn an_update_with_null_removes_all_custom_fields() {
     let fixture = Fixture::new();
     let update = update(&CUSTOMER, JSON, "customer_number");
-    for (custom, stored) in [(r#"{"os":"x"}"#, Some("x")), ("null", None)] {
+    for (custom, stored) in [(r#"{"os":"x"}"#, Some("x")), ("[]", Some("x")), ("null", None)] {
         let line = format!(r#"{{"customer_number":"K-1","name":"Shop","custom":{custom}}}"#);
         let (outcome, errors) = fixture.import(update, line.as_bytes());
         assert_eq!((outcome.is_ok(), errors), (true, Vec::new()));

@@ -63,6 +63,7 @@ fn fails_at(api: &Api, number: usize, operations: &[Value], status: u16, code: &
     let before = state(api);
     let reply = run(api, operations).fails_with(status, code);
     assert_eq!(reply.json()["operation"], number, "{reply}");
+    assert!(reply.message().starts_with(&format!("Operation {number}: ")), "{reply}");
     assert_eq!(state(api), before, "nothing is changed: {reply}");
     reply
 }

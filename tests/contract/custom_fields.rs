@@ -39,7 +39,7 @@ fn names_and_values_have_rules() {
     let reply = refused(many_bad);
     assert_eq!(reply.message().matches("has no valid name").count(), 20, "{reply}");
     reply.saying("81 more values are not valid.");
-    for object in [json!(1), json!("x"), json!([])] {
+    for object in [json!(1), json!("x"), json!([1]), json!([[]])] {
         refused(object).saying("must be a JSON object");
     }
     let long = "x".repeat(501);
@@ -62,6 +62,10 @@ fn a_put_sets_and_removes_the_named_members() {
     for &resource in RESOURCES.iter() {
         let mut body = api.smallest(resource);
         assert_eq!(api.post(resource.path, body.clone()).created()["custom"], json!({}));
+        body["custom"] = json!([]);
+        let operation = json!({"method": "POST", "path": resource.path, "body": body});
+        let done = api.post("/batch.php", json!({"operations": [operation]})).found();
+        assert_eq!(done["results"][0]["body"]["custom"], json!({}));
         body["custom"] = json!({"os": "Debian 13", "room": "2.14", "a": "", "b": null, "c": " "});
         let record = api.post(resource.path, body).created();
         let stored = json!({"os": "Debian 13", "room": "2.14"});
@@ -69,6 +73,7 @@ fn a_put_sets_and_removes_the_named_members() {
         let at = contract::at(resource, record["id"].as_i64().unwrap());
         let put = |custom: Value| api.put(&at, json!({ "custom": custom })).found();
         assert_eq!(put(json!({})), record, "nothing is changed");
+        assert_eq!(put(json!([])), record, "PHP writes an empty object so");
         for empty in [json!(null), json!(""), json!(" ")] {
             let custom = put(json!({"room": "2.15", "floor": "2"}))["custom"].clone();
             assert_eq!(custom, json!({"floor": "2", "os": "Debian 13", "room": "2.15"}));

@@ -148,6 +148,8 @@ fn include_may_change_from_page_to_page() {
     fill(&api);
     let first = api.get("/hardware.php?limit=5&include=customer").is(200);
     assert!(first.header("Link").unwrap().contains("include=customer"));
+    let both = api.get("/hardware.php?limit=5&include=employee,customer&q=thing").is(200);
+    assert!(both.header("Link").unwrap().contains("include=employee%2Ccustomer&"));
     let cursor = first.json()["next_cursor"].as_str().unwrap().to_owned();
     for include in ["", "&include=employee", "&include=employee,customer"] {
         let next = api.get(&format!("/hardware.php?limit=5&cursor={cursor}{include}")).found();

@@ -316,11 +316,11 @@ fn the_link_is_the_whole_next_address() {
     for n in 0..7 {
         api.create(
             "/customers.php",
-            json!({"name": format!("Müller & Söhne {n}"), "city": "a&b=c +%"}),
+            json!({"name": format!("Müller & Söhne {n}"), "city": "a&b=c +%,;"}),
         );
     }
     for base in ["", "/v1"] {
-        let query = "limit=2&sort=-name&total=true&city=a%26b%3Dc+%2B%25&q=m%C3%9CLLER+%26";
+        let query = "limit=2&sort=-name&total=true&city=a%26b%3Dc+%2B%25,;&q=m%C3%9CLLER+%26";
         let mut target = format!("{base}/customers.php?{query}");
         let mut names = Vec::new();
         loop {
@@ -334,6 +334,7 @@ fn the_link_is_the_whole_next_address() {
             let next = link.strip_prefix('<').and_then(|link| link.strip_suffix(">; rel=\"next\""));
             target = next.unwrap_or_else(|| panic!("no address: {link}")).to_owned();
             assert!(target.starts_with(&format!("{base}/customers.php?")), "{target}");
+            assert!(!target.contains([',', ';']), "some clients cut the header there: {target}");
             let cursor = encoded(page["next_cursor"].as_str().unwrap());
             assert!(target.contains(&format!("cursor={cursor}")), "{target}");
         }

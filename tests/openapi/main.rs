@@ -41,6 +41,18 @@ fn the_document_in_the_repository_follows_from_the_declarations() {
     assert_eq!(stored, generated, "run `make openapi`, and look at the diff of docs/openapi.json");
 }
 
+/// PCRE and Go know no `\u`, so a generated client would fail.
+#[test]
+fn no_pattern_has_an_escape_of_javascript_alone() {
+    let text = document().to_string();
+    let patterns: Vec<&str> = text.split("\"pattern\":\"").skip(1).collect();
+    assert!(patterns.len() > 50);
+    for pattern in patterns {
+        let pattern = pattern.split("\",").next().unwrap();
+        assert!(!pattern.contains("\\u"), "{pattern}");
+    }
+}
+
 fn document() -> Value {
     let tags = [
         ("customers", "Customers", "Organisations that the shop works for."),

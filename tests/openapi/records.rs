@@ -17,9 +17,9 @@ use super::schema::{
 const EXAMPLE_CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ4";
 
 /// Text without U+0000.
-const TEXT: &str = r"^[^\u0000]*$";
+const TEXT: &str = r"^[^\x00]*$";
 /// Text without U+0000 that is not only white space.
-const FILLED_TEXT: &str = r"^[^\u0000]*[^\u0000\s][^\u0000]*$";
+const FILLED_TEXT: &str = r"^[^\x00]*[^\x00\s][^\x00]*$";
 /// Not only white space.
 pub(crate) const FILLED: &str = r"\S";
 
