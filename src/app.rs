@@ -77,7 +77,7 @@ impl App {
     /// The response of a path that needs no key (contract section 1). Query parameters are ignored.
     fn page(&self, page: PublicPage, request: &Request) -> Response {
         if !is_read(&request.method) {
-            return ApiError::method_not_allowed("GET, HEAD").into();
+            return ApiError::method_not_allowed(&request.method, "GET, HEAD").into();
         }
         match page {
             PublicPage::Document(document) => document.respond(request),

@@ -8,9 +8,10 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use jiff::Span;
-use jiff::civil::Date;
+use jiff::civil::{Date, DateTime};
+use jiff::fmt::temporal::Pieces;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Span};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,67 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Timestamp, jiff::Error> {
         text.parse::<jiff::Timestamp>().map(Timestamp::from)
     }
+}
+
+/// Returns whether `text` is an existing calendar date, `YYYY-MM-DD`. The form is checked first
+/// because jiff accepts others too.
+pub fn is_date(text: &str) -> bool {
+    let shape = text.replace(|c: char| c.is_ascii_digit(), "d");
+    shape == "dddd-dd-dd" && text.parse::<Date>().is_ok()
+}
+
+/// The first stored second from a date or an RFC 3339 timestamp on. Stored timestamps have no
+/// fraction, so a fraction is rounded up. `None` if `text` is neither.
+pub fn first_second(text: &str) -> Option<String> {
+    if is_date(text) {
+        return Some(format!("{text}T00:00:00Z"));
+    }
+    let (time, whole) = parse_rfc3339(text)?;
+    let next = whole.saturating_add(SignedDuration::from_secs(1));
+    Some(to_stored(if time == whole { whole } else { next }))
+}
+
+/// The last stored second up to a date or an RFC 3339 timestamp. `None` if `text` is neither.
+pub fn last_second(text: &str) -> Option<String> {
+    if is_date(text) {
+        return Some(format!("{text}T23:59:59Z"));
+    }
+    parse_rfc3339(text).map(|(_, whole)| to_stored(whole))
+}
+
+/// An RFC 3339 timestamp in UTC, with its fraction. With one, it equals no stored timestamp.
+pub fn exact_time(text: &str) -> Option<String> {
+    parse_rfc3339(text).map(|(time, _)| format!("{time}Z"))
+}
+
+fn to_stored(time: DateTime) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Length of a local date and time with a fraction of nine digits. jiff takes no more; further
+/// digits are ignored (contract section 4).
+const MAX_LOCAL: usize = "2026-11-20T19:30:00.123456789".len();
+
+/// Parses a timestamp to the date and time in UTC, and to its whole second. jiff also accepts other forms of ISO 8601, so
+/// the shape of RFC 3339 section 5.6 is checked first.
+///
+/// `jiff::Timestamp` ends in 9999 at 22:00 on December 30, before the last moment of a filter.
+fn parse_rfc3339(text: &str) -> Option<(DateTime, DateTime)> {
+    let shape = text.to_ascii_uppercase().replace(|c: char| c.is_ascii_digit(), "d");
+    let rest = shape.strip_prefix("dddd-dd-ddTdd:dd:dd")?;
+    let zone = rest.strip_prefix(".d").map_or(rest, |rest| rest.trim_start_matches('d'));
+    if !matches!(zone, "Z" | "+dd:dd" | "-dd:dd") {
+        return None;
+    }
+    let (local, zone) = text.split_at_checked(text.len() - zone.len())?;
+    let text = format!("{}{zone}", local.get(..MAX_LOCAL).unwrap_or(local));
+    let pieces = Pieces::parse(&text).ok()?;
+    let offset = SignedDuration::from_secs(pieces.to_numeric_offset()?.seconds().into());
+    if offset.abs() >= SignedDuration::from_hours(24) {
+        return None;
+    }
+    let time = DateTime::from_parts(pieces.date(), pieces.time()?).saturating_sub(offset);
+    Some((time, time.with().subsec_nanosecond(0).build().ok()?))
 }
 
 /// One point in time. A request reads the clock once and passes the value down.
@@ -181,5 +243,62 @@ mod tests {
     #[test]
     fn time_outside_the_calendar_is_clamped() {
         assert_eq!(Timestamp::from_unix(i64::MAX).to_string(), "9999-12-30T22:00:00Z");
+    }
+
+    #[test]
+    fn timestamps_in_any_offset_become_utc() {
+        let [exact, first, last]: [fn(&str) -> Option<String>; 3] =
+            [exact_time, first_second, last_second];
+        for (text, parse, utc) in [
+            ("2026-11-20T19:30:00Z", exact, "2026-11-20T19:30:00Z"),
+            ("2026-11-20t20:30:00+01:00", exact, "2026-11-20T19:30:00Z"),
+            ("2026-11-20T19:30:00.5Z", first, "2026-11-20T19:30:01Z"),
+            ("2026-11-20T19:30:00.5Z", last, "2026-11-20T19:30:00Z"),
+            ("2026-11-20T19:30:00.0000000009Z", first, "2026-11-20T19:30:00Z"),
+            ("2026-11-20T19:30:00.0000000019+00:00", first, "2026-11-20T19:30:01Z"),
+            ("2026-11-20T19:30:59.9999999999Z", last, "2026-11-20T19:30:59Z"),
+            ("2026-11-20", first, "2026-11-20T00:00:00Z"),
+            ("2026-11-20", last, "2026-11-20T23:59:59Z"),
+            ("9999-12-31T23:59:59Z", last, "9999-12-31T23:59:59Z"),
+            ("9999-12-31T23:59:59-01:00", last, "9999-12-31T23:59:59Z"),
+            ("2026-11-20T19:30:00+23:59", exact, "2026-11-19T19:31:00Z"),
+        ] {
+            assert_eq!(parse(text).as_deref(), Some(utc), "{text}");
+        }
+        for bad in [
+            "2026-11-20",
+            "2026-11-20T19:30Z",
+            "2026-11-20 19:30:00Z",
+            "2026-11-20T19:30:00",
+            "2026-02-30T00:00:00Z",
+            "2026-11-20T19:30:00+0100",
+            "2026-11-20T25:00:00Z",
+            "x",
+            "",
+            "ä-11-20T19:30:00Z",
+            "2026-11-20T19:30:00+24:00",
+            "2026-11-20T19:30:00+00:60",
+            "2026-11-20T19:30:00.Z",
+            "2026-11-20T19:30:00.0123456789xZ",
+            "2026-11-20T19:30:00.0123456789.0Z",
+        ] {
+            assert_eq!(exact(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn dates() {
+        assert!(is_date("2024-02-29") && is_date("0001-01-01") && is_date("9999-12-31"));
+        for invalid in [
+            "2023-02-29",
+            "2024-13-01",
+            "2024-1-01",
+            "20240101",
+            "2024-01-01T00:00:00Z",
+            "+024-01-01",
+            "2024-W01-1",
+        ] {
+            assert!(!is_date(invalid), "{invalid}");
+        }
     }
 }

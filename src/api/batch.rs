@@ -6,16 +6,14 @@
 //! reference in the change and puts the id 1 in its place, because the checks of the fields accept
 //! only an id. Before operation 1 runs, the store replaces the 1 with the customer's id.
 //!
-//! The answer to a batch is the error of the first operation that fails. Example: operation 1 has
-//! an invalid e-mail address. That is not the answer yet, because operation 0 could delete a
-//! customer that does not exist. So `check` keeps the error. If operation 0 succeeds, it is rolled
-//! back, and the error is the answer.
+//! Nothing runs before every operation has passed its checks, so the answer names all operations
+//! that fail them.
 
 use super::operations::json_object;
 use super::operations::{self, CheckedWrite};
-use super::parameters::Query;
 use super::parameters::{self, Handling};
 use super::pipeline::insufficient_scope;
+use super::query::Query;
 use super::routes;
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
@@ -30,48 +28,52 @@ pub const MAX_OPERATIONS: usize = 100;
 /// The member of `{"result": 0}`, which stands for the id of operation 0's record.
 const RESULT: &str = "result";
 
-/// One element of the array `operations`.
+/// One element of the array `operations`, with the form of an operation.
 #[derive(Debug)]
 struct BatchEntry {
     method: Method,
     resource: &'static Resource,
     path: String,
-    /// The checked change. An error is kept until the operations before have succeeded.
-    change: Result<Change, ApiError>,
+    query: String,
+    body: Option<Json>,
+    if_match: Option<String>,
 }
 
 /// Makes the checks that need no database, in the order of contract section 15. `scopes` are
-/// the scopes of the request's key. An invalid operation 0 is an error at once, because no
-/// operation runs before it.
-pub fn check(request: &Request, scopes: Scopes) -> Result<CheckedWrite, ApiError> {
+/// the scopes of the request's key.
+pub(super) fn check(
+    request: &Request,
+    scopes: Scopes,
+    handling: Handling,
+) -> Result<CheckedWrite, ApiError> {
     let key = parameters::parse_idempotency_key(request)?;
     let (body, object) = json_object(request)?;
     Query::parse(request.query.as_deref())?.only(&[])?;
-    let entries = parse(object, Handling::parse(request))?;
+    parameters::check_no_if_none_match(request)?;
+    let entries = parse(object)?;
     for (number, entry) in entries.iter().enumerate() {
         let needed = Scope { resource: entry.resource, access: Access::Write };
         if !scopes.contains(needed) {
-            return Err(insufficient_scope(needed.into()).of_operation(number));
+            return Err(insufficient_scope(needed.into(), "and").of_operation(number));
         }
     }
     let mut changes = Vec::with_capacity(entries.len());
-    let mut paths = Vec::with_capacity(entries.len());
-    let mut invalid = None;
-    for (number, entry) in entries.into_iter().enumerate() {
-        match entry.change {
+    let mut failed = Vec::new();
+    for (number, entry) in entries.iter().enumerate() {
+        match entry.check(entries.get(..number).unwrap_or_default(), handling) {
             Ok(change) => changes.push(change),
-            Err(error) if number == 0 => return Err(error.of_operation(0)),
-            Err(error) => {
-                invalid = Some(error.of_operation(number));
-                break;
-            }
+            Err(error) => failed.push((number, error)),
         }
-        paths.push(entry.path);
     }
-    // A batch that cannot succeed has nothing to replay: only a success is stored.
-    let key = key.filter(|_| invalid.is_none());
-    let idempotency_key = key.map(|key| parameters::idempotency_key(key, request, "", body));
-    Ok(CheckedWrite { changes, paths, is_batch: true, invalid, idempotency_key })
+    if let Some(error) = ApiError::of_operations(failed) {
+        return Err(error);
+    }
+    Ok(CheckedWrite {
+        changes,
+        paths: entries.into_iter().map(|entry| entry.path).collect(),
+        is_batch: true,
+        idempotency_key: key.map(|key| parameters::idempotency_key(key, request, "", body)),
+    })
 }
 
 /// The response to a batch that made these changes.
@@ -103,8 +105,9 @@ fn write_result(json: &mut JsonWriter, answer: &Answer) {
 ///
 /// # Errors
 ///
-/// `bad_request`. If the fault is in one operation, the message names the operation.
-fn parse(mut batch: JsonObject, handling: Handling) -> Result<Vec<BatchEntry>, ApiError> {
+/// `bad_request` if the batch or an operation has not the form of one. The message names the
+/// operation.
+fn parse(mut batch: JsonObject) -> Result<Vec<BatchEntry>, ApiError> {
     check_members(&batch, &["operations"]).map_err(ApiError::bad_request)?;
     let Some(Json::Array(declared)) = batch.remove("operations") else {
         return Err(ApiError::bad_request(
@@ -119,7 +122,7 @@ fn parse(mut batch: JsonObject, handling: Handling) -> Result<Vec<BatchEntry>, A
     }
     let mut entries = Vec::with_capacity(declared.len());
     for (number, operation) in declared.into_iter().enumerate() {
-        let entry = BatchEntry::parse(operation, &entries, handling)
+        let entry = BatchEntry::parse(operation)
             .map_err(|fault| ApiError::bad_request(format!("Operation {number}: {fault}")))?;
         entries.push(entry);
     }
@@ -141,13 +144,8 @@ fn resource_at(path: &str) -> Option<&'static Resource> {
 }
 
 impl BatchEntry {
-    /// Reads and checks an operation. An `Err` is a fault in the form of the batch, which rejects
-    /// the whole batch at once. An error of the operation itself is kept in `change`.
-    fn parse(
-        operation: Json,
-        earlier: &[BatchEntry],
-        handling: Handling,
-    ) -> Result<BatchEntry, String> {
+    /// Reads the form of an operation. An `Err` rejects the whole batch.
+    fn parse(operation: Json) -> Result<BatchEntry, String> {
         let Json::Object(mut object) = operation else {
             return Err("It must be a JSON object.".to_owned());
         };
@@ -164,25 +162,33 @@ impl BatchEntry {
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         let Some(resource) = resource_at(path) else {
             let paths = ALL.map(|resource| resource.path).join(", ");
+            let hint = match routes::similar_record(path) {
+                Some(similar) => format!("did you mean \"{similar}\"?"),
+                None => format!("send one of {paths}."),
+            };
             let path = shorten(path);
-            return Err(format!("The member \"path\" was {path:?}; send one of {paths}."));
+            return Err(format!("The member \"path\" was {path:?}; {hint}"));
         };
-        let path = path.to_owned();
-        let mut body = match object.remove("body") {
-            _ if method == Method::DELETE => JsonObject::new(),
-            Some(Json::Object(body)) => body,
-            _ => return Ok(BatchEntry { method, resource, path, change: Err(body_not_object()) }),
+        let (path, query) = (path.to_owned(), query.to_owned());
+        Ok(BatchEntry { method, resource, path, query, body: object.remove("body"), if_match })
+    }
+
+    /// Makes the checks of the operation that need no database. `earlier` are the operations before
+    /// it.
+    fn check(&self, earlier: &[BatchEntry], handling: Handling) -> Result<Change, ApiError> {
+        let mut body = match &self.body {
+            _ if self.method == Method::DELETE => JsonObject::new(),
+            Some(Json::Object(body)) => body.clone(),
+            _ => return Err(body_not_object()),
         };
-        let results = take_results(resource, &mut body, earlier)?;
+        let results = take_results(self.resource, &mut body, earlier)?;
+        parameters::check_members(handling, self.resource, &body)?;
+        let query = Query::parse(Some(&self.query))?;
         let precondition =
-            if_match.map_or(Precondition::None, |sent| parameters::parse_if_match(&sent));
-        let change = parameters::check_members(handling, resource, &body)
-            .and_then(|_| Query::parse(Some(query)))
-            .and_then(|query| {
-                operations::check_change(&method, resource, &query, &body, precondition)
-            })
-            .map(|change| Change { results, ..change });
-        Ok(BatchEntry { method, resource, path, change })
+            self.if_match.as_deref().map_or(Ok(Precondition::None), parameters::parse_if_match);
+        let change =
+            operations::check_change(&self.method, self.resource, &query, &body, precondition)?;
+        Ok(Change { results, ..change })
     }
 }
 
@@ -206,7 +212,7 @@ fn take_results(
     resource: &'static Resource,
     body: &mut JsonObject,
     earlier: &[BatchEntry],
-) -> Result<Vec<(&'static Field, usize)>, String> {
+) -> Result<Vec<(&'static Field, usize)>, ApiError> {
     let mut results = Vec::new();
     for field in resource.fields {
         let (Some(target), Some(Json::Object(object))) = (field.references, body.get(field.name))
@@ -214,7 +220,7 @@ fn take_results(
             continue;
         };
         let Some(sent) = object.get(RESULT) else { continue };
-        check_members(object, &[RESULT])?;
+        check_members(object, &[RESULT]).map_err(ApiError::bad_request)?;
         let number = sent.as_u64().and_then(|number| usize::try_from(number).ok());
         let entry = number.and_then(|number| earlier.get(number));
         match (number, entry) {
@@ -224,13 +230,13 @@ fn take_results(
                 results.push((field, number));
             }
             _ => {
-                return Err(format!(
+                return Err(ApiError::bad_request(format!(
                     "\"{}\" refers to the result of operation {}; send the number of an earlier \
                      POST to {}.",
                     field.name,
                     shorten(&sent.to_string()),
                     target.path
-                ));
+                )));
             }
         }
         // Any valid id does, because the store replaces it.

@@ -2,7 +2,7 @@
 
 use super::list::{parse_change_cursor, parse_limit, write_change_cursor};
 use super::operations::page_response;
-use super::parameters::{Query, invalid_parameter};
+use super::query::{Query, invalid_parameter};
 use crate::clock::Timestamp;
 use crate::http::{ApiError, ErrorCode, Request, Response};
 use crate::model::{ALL, Access, Resource, Scope, Scopes};

@@ -4,12 +4,14 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest, Sha256};
 
 use super::filter::{filters, parse_custom, parse_filter};
-use super::parameters::{Query, invalid_parameter, parse_include};
+use super::pipeline::insufficient_scope;
+use super::query::{INCLUDE, Query, invalid_parameter};
 use crate::http::ApiError;
 use crate::model::custom::PREFIX;
 use crate::model::validation::is_positive_integer;
 use crate::model::{
-    Bound, Field, ID, KeysetPosition, ListQuery, RecordId, Resource, Scopes, Value, Version,
+    Access, Field, ID, Inclusion, KeysetPosition, ListQuery, RecordId, Resource, Scope, Scopes,
+    Value, Version,
 };
 use crate::store::Position;
 
@@ -50,6 +52,7 @@ pub fn parse(
     let mut known: Vec<&str> = ["id"].into_iter().chain(parameters(resource)).collect();
     known.extend(filters(resource).iter().map(|filter| filter.name.as_str()));
     known.extend(custom.iter().map(String::as_str));
+    known.push("custom.NAME");
     query.only(&known)?;
     let (sort, descending) = parse_sort(resource, query)?;
     let mut list = ListQuery {
@@ -64,15 +67,13 @@ pub fn parse(
         total: parse_total(query)?,
         include: parse_include(resource, query, scopes)?,
     };
-    // In the order of the declarations, so that the order in the query does not change the cursor's
-    // fingerprint.
     for filter in filters(resource) {
         if let Some(text) = query.get(&filter.name) {
             list.filters.push((filter.field, filter.bound, parse_filter(filter, text)?));
         }
     }
     let cursor = query.get("cursor").filter(|cursor| !cursor.is_empty());
-    list.after = cursor.map(|cursor| parse_cursor(cursor, &list)).transpose()?;
+    list.after = cursor.map(|cursor| parse_cursor(cursor, resource, query)).transpose()?;
     Ok(list)
 }
 
@@ -90,6 +91,37 @@ pub fn parse_limit(query: &Query) -> Result<usize, ApiError> {
     }
 }
 
+/// The parameter `include`.
+///
+/// # Errors
+///
+/// `bad_request` for an unknown or repeated name, `insufficient_scope` if `scopes` does not permit
+/// to read what is included.
+pub fn parse_include(
+    resource: &'static Resource,
+    query: &Query,
+    scopes: Scopes,
+) -> Result<Vec<&'static Inclusion>, ApiError> {
+    let values: Vec<&str> = query.all(INCLUDE).collect();
+    if values.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = values.join(",");
+    let sent: Vec<&str> = text.split(',').collect();
+    let possible = resource.inclusions().iter();
+    let included: Vec<&Inclusion> =
+        possible.clone().filter(|one| sent.contains(&one.name())).collect();
+    if included.len() < sent.len() {
+        let names: Vec<&str> = possible.map(Inclusion::name).collect();
+        let expectation =
+            format!("send names out of {} with commas between, each once", names.join(", "));
+        return Err(invalid_parameter(INCLUDE, &text, &expectation));
+    }
+    let read = included.iter().map(|one| Scope { resource: one.resource, access: Access::Read });
+    let lacking: Scopes = read.filter(|scope| !scopes.contains(*scope)).collect();
+    if lacking.is_empty() { Ok(included) } else { Err(insufficient_scope(lacking, "and")) }
+}
+
 fn parse_total(query: &Query) -> Result<bool, ApiError> {
     match query.get("total") {
         None | Some("false" | "0") => Ok(false),
@@ -104,17 +136,24 @@ fn parse_sort(
 ) -> Result<(&'static Field, bool), ApiError> {
     let Some(text) = query.get("sort") else { return Ok((&ID, false)) };
     let (name, descending) = text.strip_prefix('-').map_or((text, false), |name| (name, true));
-    match resource.sortable_fields().find(|field| field.name == name) {
-        Some(field) => Ok((field, descending)),
+    let find = |name| resource.sortable_fields().find(|field| field.name == name);
+    if let Some(field) = find(name) {
+        return Ok((field, descending));
+    }
+    // `name desc`, `name:desc`, `name,-city`
+    let (first, rest) = name.split_once([' ', ':', ',']).unwrap_or((name, ""));
+    let expectation = match find(first) {
+        Some(_) if rest.eq_ignore_ascii_case("desc") => format!("send \"-{first}\""),
+        Some(_) if rest.eq_ignore_ascii_case("asc") => format!("send \"{first}\""),
+        Some(_) => "send one field; records with the same value are sorted by \"id\"".to_owned(),
+        None if name.starts_with(PREFIX) => "no list is sorted by a custom field".to_owned(),
         None => {
             let names: Vec<&str> = resource.sortable_fields().map(|field| field.name).collect();
-            let expectation = format!(
-                "send one of {}, with \"-\" in front for descending order",
-                names.join(", ")
-            );
-            Err(invalid_parameter("sort", text, &expectation))
+            let names = names.join(", ");
+            format!("send one of {names}, with \"-\" in front for descending order")
         }
-    }
+    };
+    Err(invalid_parameter("sort", text, &expectation))
 }
 
 fn parse_words(query: &Query) -> Result<Vec<String>, ApiError> {
@@ -188,9 +227,9 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
 /// list: behind (`Kiel`, 7) of a list by `email`, the client would silently miss records.
 const LIST_KIND: u8 = 1;
 
-pub fn write_cursor(position: &KeysetPosition, list: &ListQuery) -> String {
+pub fn write_cursor(position: &KeysetPosition, resource: &Resource, query: &Query) -> String {
     let mut bytes = vec![LIST_KIND];
-    bytes.extend_from_slice(&fingerprint(list));
+    bytes.extend_from_slice(&fingerprint(resource, query));
     bytes.extend_from_slice(&position.id.0.to_be_bytes());
     match &position.value {
         // No list is sorted by custom fields.
@@ -213,10 +252,14 @@ pub fn write_cursor(position: &KeysetPosition, list: &ListQuery) -> String {
 /// # Errors
 ///
 /// `bad_request` if the cursor is damaged or belongs to another list.
-fn parse_cursor(text: &str, list: &ListQuery) -> Result<KeysetPosition, ApiError> {
+fn parse_cursor(
+    text: &str,
+    resource: &Resource,
+    query: &Query,
+) -> Result<KeysetPosition, ApiError> {
     let bytes = decode(text).ok_or_else(damaged)?;
     let (list_fingerprint, position) = list_position(&bytes).ok_or_else(damaged)?;
-    if list_fingerprint != fingerprint(list) {
+    if list_fingerprint != fingerprint(resource, query) {
         return Err(ApiError::bad_request(
             "The query parameter \"cursor\" belongs to another list. Send it with the resource, \
              sort, filters and q that it came with.",
@@ -244,24 +287,18 @@ fn list_position(bytes: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
     ))
 }
 
-/// The checksum of resource, sort, filters and `q`. `limit` and `total` may change from page to
-/// page.
-///
-/// The text has the `Debug` form of filters and words. If that form changes, a client that reads a
-/// list during the upgrade gets "belongs to another list" and must begin again.
-fn fingerprint(list: &ListQuery) -> [u8; CHECKSUM] {
-    let filters: Vec<(&str, Bound, &Value)> =
-        list.filters.iter().map(|(field, bound, value)| (field.name, *bound, value)).collect();
-    let mut text = format!(
-        "{} {} {} {filters:?} {:?}",
-        list.resource.plural, list.sort.name, list.descending, list.words
-    );
-    // A list without filters by custom fields has the same text as in versions without custom
-    // fields. So cursors from those versions stay valid.
-    if !list.custom.is_empty() {
-        text.push_str(&format!(" {:?}", list.custom));
-    }
-    checksum(text.as_bytes())
+/// The checksum of the resource and of the parameters that select and order its records, whatever
+/// their order in the query. The others may change from page to page.
+fn fingerprint(resource: &Resource, query: &Query) -> [u8; CHECKSUM] {
+    let mut parameters: Vec<(&str, &str)> = query
+        .pairs()
+        .filter(|(name, _)| !matches!(*name, "limit" | "cursor" | "total" | INCLUDE))
+        // The default.
+        .filter(|pair| *pair != ("sort", ID.name))
+        .collect();
+    parameters.sort_unstable();
+    // Texts can always be written.
+    checksum(&serde_json::to_vec(&(resource.plural, parameters)).unwrap_or_default())
 }
 
 /// The kind byte of a change log's cursor. The log's lineage and the number of the last entry that

@@ -6,6 +6,7 @@ pub mod changes;
 pub mod filter;
 pub mod list;
 pub mod parameters;
+pub mod query;
 pub mod rate_limit;
 pub mod routes;
 

@@ -1,13 +1,15 @@
 //! The operations on records (contract section 3).
 
 use super::list::{self, MAX_CURSOR};
-use super::parameters::{self, Handling, Query, invalid_parameter};
+use super::parameters::{self, Handling};
+use super::query::{INCLUDE, Query, invalid_parameter};
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Responder, Response};
 use crate::json_writer::JsonWriter;
 use crate::model::json_object::parse_object;
 use crate::model::validation::shorten;
 use crate::model::{
-    Field, Inclusion, JsonObject, ListQuery, RecordId, Resource, Rules, Scopes, Value,
+    Field, FieldCode, FieldError, Inclusion, Json, JsonObject, ListQuery, RecordId, Resource,
+    Rules, Scopes, Value,
 };
 use crate::store::{
     Answer, Change, ChangeKind, Changed, Deadline, IdempotencyKey, Precondition, Reading,
@@ -26,10 +28,23 @@ pub(super) fn read(
         let list = list::parse(resource, &query, scopes)?;
         return page(tenant, request, &query, &list);
     };
-    query.only(if resource.inclusions().is_empty() { &["id"] } else { &["id", "include"] })?;
+    check_alone(&query, resource)?;
     let id = id?;
-    let include = parameters::parse_include(resource, &query, scopes)?;
+    let include = list::parse_include(resource, &query, scopes)?;
     record(tenant, request, resource, id, &include)
+}
+
+/// Checks that no parameter of a list stands beside `id`.
+fn check_alone(query: &Query, resource: &Resource) -> Result<(), ApiError> {
+    let (known, rule): (&[&str], _) = match resource.inclusions() {
+        [] => (&["id"], "\"id\" is one record, and takes no other parameter"),
+        _ => {
+            (&["id", INCLUDE], "\"id\" is one record, and takes no other parameter but \"include\"")
+        }
+    };
+    let Some(other) = query.names().find(|name| !known.contains(name)) else { return Ok(()) };
+    let other = shorten(other);
+    Err(ApiError::bad_request(format!("{rule}. Leave out \"id\" or {other:?}.")))
 }
 
 fn record(
@@ -62,7 +77,7 @@ fn page(
     list: &ListQuery,
 ) -> Result<Response, ApiError> {
     let page = tenant.read(Deadline::new(&request.abandoned), |reading| reading.page(list))?;
-    let cursor = page.next.map(|position| list::write_cursor(&position, list));
+    let cursor = page.next.map(|position| list::write_cursor(&position, list.resource, query));
     let response = page_response(&page.json, |body| {
         body.member("next_cursor", &cursor);
         if let Some(total) = page.total {
@@ -88,14 +103,12 @@ pub(super) fn page_response(data: &[u8], write_others: impl FnOnce(&mut JsonWrit
 
 /// A request that passed the checks that need no database.
 #[derive(Debug)]
-pub struct CheckedWrite {
-    /// One change, or those of a batch before its first invalid operation.
+pub(super) struct CheckedWrite {
+    /// One change, or those of a batch.
     pub changes: Vec<Change>,
     /// The path of each change as the client sent it. It may begin with `/v1`.
     pub paths: Vec<String>,
     pub is_batch: bool,
-    /// The error of the first invalid operation.
-    pub invalid: Option<ApiError>,
     pub idempotency_key: Option<IdempotencyKey>,
 }
 
@@ -104,6 +117,7 @@ pub struct CheckedWrite {
 pub(super) fn check_write(
     request: &Request,
     resource: &'static Resource,
+    handling: Handling,
     reply: &mut Responder,
 ) -> Result<CheckedWrite, ApiError> {
     let key = parameters::parse_idempotency_key(request)?;
@@ -111,8 +125,9 @@ pub(super) fn check_write(
         Method::DELETE => (&[][..], JsonObject::new()),
         _ => json_object(request)?,
     };
-    reply.add_headers(parameters::check_members(Handling::parse(request), resource, &object)?);
+    reply.add_headers(parameters::check_members(handling, resource, &object)?);
     let query = Query::parse(request.query.as_deref())?;
+    parameters::check_no_if_none_match(request)?;
     let precondition = parameters::precondition(request);
     let change = check_change(&request.method, resource, &query, &object, precondition)?;
     // A query has only one of them.
@@ -121,7 +136,6 @@ pub(super) fn check_write(
         changes: vec![change],
         paths: vec![request.path.clone()],
         is_batch: false,
-        invalid: None,
         idempotency_key: key.map(|key| parameters::idempotency_key(key, request, target, body)),
     })
 }
@@ -136,7 +150,7 @@ pub(super) fn check_change(
     resource: &'static Resource,
     query: &Query,
     body: &JsonObject,
-    precondition: Precondition,
+    precondition: Result<Precondition, ApiError>,
 ) -> Result<Change, ApiError> {
     let kind = if *method == Method::POST {
         query.only(&[UPDATE_BY])?;
@@ -149,14 +163,14 @@ pub(super) fn check_change(
         let id = query.id()?.ok_or(ErrorCode::MissingId)?;
         if *method == Method::DELETE { ChangeKind::Delete(id) } else { ChangeKind::Update(id) }
     };
+    // A new record has no version yet.
+    let precondition = if kind == ChangeKind::Create { Precondition::None } else { precondition? };
     let values = match kind {
         ChangeKind::Create => check_values(resource, body, Rules::New)?,
         ChangeKind::UpdateBy(key) => check_values(resource, body, Rules::StoredOrNew(key))?,
         ChangeKind::Update(_) => check_values(resource, body, Rules::Stored)?,
         ChangeKind::Delete(_) => Vec::new(),
     };
-    // A new record has no version yet.
-    let precondition = if kind == ChangeKind::Create { Precondition::None } else { precondition };
     Ok(Change { precondition, ..Change::new(resource, kind, values) })
 }
 
@@ -190,6 +204,7 @@ fn check_values(
         }
     }
     if !faults.is_empty() {
+        name_wrapper(resource, body, &mut faults);
         return Err(Rejection::InvalidFields(faults).into());
     }
     if rules == Rules::Stored && values.is_empty() {
@@ -206,6 +221,20 @@ fn check_values(
     Ok(values)
 }
 
+/// Many services take the record as a member, such as `data`. If the first missing field may be in
+/// there, its message says so.
+fn name_wrapper(resource: &Resource, body: &JsonObject, faults: &mut [FieldError]) {
+    let unknown = parameters::unknown_members(resource, body);
+    if let [name] = unknown.as_slice()
+        && let Some(Json::Object(_)) = body.get(*name)
+        && let Some(fault) = faults.iter_mut().find(|fault| fault.code == FieldCode::Required)
+    {
+        let hint =
+            format!(" {:?} is no field: send its members as the body itself.", shorten(name));
+        fault.message.push_str(&hint);
+    }
+}
+
 /// Returns the body, and the object that it is.
 ///
 /// # Errors
@@ -218,12 +247,58 @@ pub(super) fn json_object(request: &Request) -> Result<(&[u8], JsonObject), ApiE
     let Body::Whole(body) = &request.body else {
         return Err(ErrorCode::PayloadTooLarge.into());
     };
-    // The fault names line and column.
     let object = parse_object(body).map_err(|fault| {
-        let message = format!("The body is not one JSON object in UTF-8: {fault}.");
+        let hint = body_hint(body);
+        let message = format!("The body is not one JSON object in UTF-8: {fault}.{hint}");
         ApiError::new(ErrorCode::InvalidJson, message)
     })?;
     Ok((body, object))
+}
+
+/// The beginnings of bodies that programs send by mistake, and what the body is. The first that
+/// fits counts.
+const MISTAKEN_BODIES: [(&str, &str); 9] = [
+    (
+        "[object ",
+        " It is the text that JavaScript makes of an object. Send JSON.stringify(object).",
+    ),
+    (
+        "[",
+        " It is an array. Send one object, or several changes as {\"operations\": […]} to /batch.php.",
+    ),
+    (
+        "\"",
+        " It is a text in quotes. If the text is JSON, it was encoded twice: send the text itself.",
+    ),
+    ("<", " It is HTML or XML."),
+    ("{'", " JSON takes double quotes, and no single ones."),
+    (
+        "'",
+        " It begins with a single quote. In cmd.exe, write double quotes around the JSON and \\\" for \
+         each quote inside, or send a file: curl --data-binary @file.json.",
+    ),
+    ("{“", " It has typographic quotes. JSON takes the plain quote \"."),
+    ("{„", " It has typographic quotes. JSON takes the plain quote \"."),
+    ("{{", PLACEHOLDER),
+];
+
+const PLACEHOLDER: &str = " It has a placeholder in {{ and }} that no program has filled in.";
+
+/// What a body is that is no JSON object, if it is a known mistake. Empty otherwise.
+fn body_hint(body: &[u8]) -> &'static str {
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "_.-[]%+".contains(c);
+    let known = MISTAKEN_BODIES.iter().find(|(start, _)| text.starts_with(start));
+    match known {
+        Some((_, hint)) => hint,
+        None if text.contains("{{") => PLACEHOLDER,
+        // A form begins with `name=`.
+        None if text.trim_start_matches(is_word).starts_with('=') => {
+            " It is a form. Send the fields as one JSON object."
+        }
+        None => "",
+    }
 }
 
 /// Why the headers do not say that the body is plain JSON.

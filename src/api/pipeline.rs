@@ -23,7 +23,7 @@ use super::parameters::Handling;
 use super::rate_limit::RateLimiter;
 use super::routes::{Action, Operation};
 use super::{batch, changes, whoami};
-use crate::http::{ApiError, ErrorCode, Request, Responder, Response};
+use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
 use crate::model::Scopes;
 use crate::secret;
 use crate::store::registry::{KeyState, Principal, Registry};
@@ -60,6 +60,10 @@ impl Api {
         operations: &'static [Operation],
         request: &Request,
     ) -> Result<ApiCall, ApiError> {
+        if request.method == Method::OPTIONS {
+            // A browser asks before it sends a key.
+            return Err(Operation::not_allowed(operations, &request.method));
+        }
         let principal = authenticate(&self.registry, request)?;
         Ok(ApiCall { principal, operations })
     }
@@ -95,7 +99,7 @@ impl Api {
             && !scopes.is_empty()
             && !key.scopes.intersects(scopes)
         {
-            return Err(insufficient_scope(scopes));
+            return Err(insufficient_scope(scopes, "or"));
         }
         // Rate limit. From here on the request counts, and every response has the headers on the
         // key's end and limit.
@@ -104,17 +108,19 @@ impl Api {
         let rate_limit = self.limiter.check(key.id, key.rate_limit, now)?;
         responder.add_headers(rate_limit.headers());
         // Method.
-        let operation = operation.ok_or_else(|| Operation::not_allowed(operations))?;
+        let operation =
+            operation.ok_or_else(|| Operation::not_allowed(operations, &request.method))?;
         // If the client asks for strict handling, every response from here on says so.
-        responder.add_headers(Handling::parse(request).header());
+        let handling = Handling::parse(request);
+        responder.add_headers(handling.header());
         // The operation's own checks.
         let response = match operation.action {
             Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
-                let write = operations::check_write(request, resource, responder)?;
+                let write = operations::check_write(request, resource, handling, responder)?;
                 return Ok(NextStep::Write(tenant, write));
             }
             Action::Batch => {
-                return Ok(NextStep::Write(tenant, batch::check(request, key.scopes)?));
+                return Ok(NextStep::Write(tenant, batch::check(request, key.scopes, handling)?));
             }
             Action::Read(resource) => operations::read(&tenant, request, resource, key.scopes)?,
             Action::Changes => {
@@ -145,7 +151,6 @@ fn make_changes(
     let actor = Actor::Key { key, request_id: request.id };
     tenant.mutate(Mutation {
         changes: std::mem::take(&mut write.changes),
-        is_trial: write.invalid.is_some(),
         idempotency_key: write.idempotency_key,
         context: ChangeContext { at: request.received_at.timestamp(), actor },
         since: Instant::now(),
@@ -179,8 +184,6 @@ impl MutationClient for WaitingClient {
                 Err(ApiError::from(rejection).of_operation(number))
             }
             Outcome::Rejected(_, rejection) => Err(rejection.into()),
-            // The operations before the invalid one would have succeeded.
-            Outcome::Tried => Err(self.write.invalid.unwrap_or_else(ApiError::internal)),
             Outcome::Failed(error) => Err(error.into()),
         };
         self.responder.send(result.unwrap_or_else(Response::from));
@@ -244,12 +247,13 @@ fn unauthorized(code: ErrorCode) -> ApiError {
     ApiError::from(code).header("WWW-Authenticate", challenge)
 }
 
-/// `insufficient_scope`: the key has none of `scopes`.
-pub(super) fn insufficient_scope(scopes: Scopes) -> ApiError {
+/// `insufficient_scope`: the key has none of `scopes`. The `conjunction` says whether the request
+/// needs one or all of them.
+pub(super) fn insufficient_scope(scopes: Scopes, conjunction: &str) -> ApiError {
     let names = scopes.names();
     let message = format!(
-        "This API key lacks \"{}\". Use a key with the scope that the request needs.",
-        names.join("\", \"")
+        "The request needs \"{}\", which this API key lacks. Use a key with the scope.",
+        names.join(&format!("\" {conjunction} \""))
     );
     let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
     ApiError::new(ErrorCode::InsufficientScope, message).header("WWW-Authenticate", challenge)

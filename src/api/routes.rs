@@ -122,12 +122,12 @@ impl Operation {
     }
 
     /// The error of a method that is not among the operations.
-    pub fn not_allowed(operations: &'static [Operation]) -> ApiError {
+    pub fn not_allowed(operations: &'static [Operation], method: &Method) -> ApiError {
         let names = operations.iter().map(|operation| match operation.method.as_str() {
             "GET" => "GET, HEAD",
             method => method,
         });
-        ApiError::method_not_allowed(&names.collect::<Vec<_>>().join(", "))
+        ApiError::method_not_allowed(method, &names.collect::<Vec<_>>().join(", "))
     }
 
     /// The scopes of which a key needs one; empty if it needs none.
@@ -163,20 +163,33 @@ pub fn find(path: &str) -> Option<(&'static str, Route)> {
     None
 }
 
-/// The error of a path that is not in the table. Most other services have the id in the path.
+/// The error of a path that is not in the table.
 pub fn not_found(path: &str) -> ApiError {
-    let (parent, id) = path.rsplit_once('/').unwrap_or_default();
-    let resource = ALL.into_iter().find(|resource| parent.ends_with(resource.path));
-    let message = match resource {
-        Some(_) if find(parent).is_some() && is_positive_integer(id) && id.len() < 20 => {
-            format!("Unknown path {path:?}. Did you mean \"{parent}?id={id}\"?")
-        }
-        _ => {
+    let bare = path.trim_end_matches('/');
+    let similar = if find(bare).is_some() { Some(bare.to_owned()) } else { similar_record(path) };
+    let message = match similar {
+        Some(similar) => format!("Unknown path {:?}. Did you mean \"{similar}\"?", shorten(path)),
+        None => {
             let known = ROUTES.iter().map(|(path, _)| *path);
             words::unknown("path", &shorten(path), known)
         }
     };
     ApiError::new(ErrorCode::EndpointNotFound, format!("{message} See /docs."))
+}
+
+/// The address of records that a client with another path may mean. Many other services have the id
+/// in the path: `/customers/12`.
+pub(super) fn similar_record(path: &str) -> Option<String> {
+    let path = path.trim_matches('/');
+    let (version, path) = path.strip_prefix("v1/").map_or(("", path), |path| (VERSION, path));
+    let (name, id) = path.split_once('/').unwrap_or((path, ""));
+    let paths = ALL.map(|resource| resource.path);
+    let known = words::closest(&format!("/{name}"), paths.into_iter())?;
+    match id {
+        "" => Some(format!("{version}{known}")),
+        _ if is_positive_integer(id) && id.len() < 20 => Some(format!("{version}{known}?id={id}")),
+        _ => None,
+    }
 }
 
 /// The longest body in bytes that a path takes of a request with these headers. It is none where

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::parameters::Query;
+use super::query::Query;
 use super::rate_limit::RateLimitStatus;
 use crate::http::{API_VERSION, ApiError, Request, Response};
 use crate::store::registry::Principal;

@@ -12,10 +12,9 @@ use uuid::Uuid;
 use super::key::key_id;
 use super::output::{print, print_document, print_stderr};
 use super::{GlobalOptions, open_tenant, resource};
-use crate::api::filter::parse_timestamp;
-use crate::clock::Clock;
+use crate::clock::{Clock, first_second, last_second};
 use crate::config::{duration, positive};
-use crate::model::{ALL, Bound, KeyId, RecordId, Resource};
+use crate::model::{ALL, KeyId, RecordId, Resource};
 use crate::store::{
     Actor, ChangeContext, ChangesPage, ChangesQuery, DatabaseError, Leave, Selection, Start,
     TenantFile, Undo, UndoError, Undone,
@@ -70,10 +69,10 @@ pub(super) struct UndoArguments {
     /// The tenant's name
     tenant: String,
     /// Only changes since then: a date, a timestamp, or a time before now such as `2h`; in UTC
-    #[arg(long, value_name = "TIME", value_parser = |text: &str| time(text, Bound::From))]
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| time(text, first_second))]
     since: Option<String>,
     /// Only changes until then; a date stands for its last second
-    #[arg(long, value_name = "TIME", value_parser = |text: &str| time(text, Bound::To))]
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| time(text, last_second))]
     until: Option<String>,
     /// Only changes by the key with this number
     #[arg(long, value_name = "ID", value_parser = key_id)]
@@ -204,9 +203,9 @@ fn describe(Undone { deleted, changed, created, left, .. }: &Undone, dry_run: bo
     text
 }
 
-fn time(text: &str, bound: Bound) -> Result<String, &'static str> {
+fn time(text: &str, parse: fn(&str) -> Option<String>) -> Result<String, &'static str> {
     let before = |span: Span| Clock::system().now().after(-span);
-    let time = parse_timestamp(text, bound).or_else(|| Some(before(duration(text)?)?.to_string()));
+    let time = parse(text).or_else(|| Some(before(duration(text)?)?.to_string()));
     time.ok_or(
         "not a date such as 2026-12-31, a timestamp such as 2026-12-31T19:30:00Z, or a time before \
          now such as 2h",

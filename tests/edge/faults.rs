@@ -62,7 +62,6 @@ fn insert_and_panic(responder: Responder) -> Mutation {
     let actor = Actor::Key { key, request_id: Uuid::nil() };
     Mutation {
         changes: vec![Change::new(&CUSTOMER, ChangeKind::Create, values)],
-        is_trial: false,
         idempotency_key: None,
         context: ChangeContext { at: Clock::system().now().timestamp(), actor },
         since: Instant::now(),

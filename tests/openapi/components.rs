@@ -186,6 +186,22 @@ fn errors() -> Value {
                 "operation": { "type": "integer", "minimum": 0,
                     "description": "The number of the operation that failed, from 0. Only from a \
                         batch, unless the batch itself is at fault." },
+                "operations": list(schema_ref("OperationError"),
+                    "Every operation whose form or fields are wrong. Only from a batch."),
+            },
+        },
+        "OperationError": {
+            "type": "object",
+            "description": "The error of one operation of a batch.",
+            "required": ["operation", "error"],
+            "properties": {
+                "operation": { "type": "integer", "minimum": 0,
+                    "description": "The number of the operation, from 0." },
+                "error": schema_ref("ErrorInfo"),
+                "errors": { "type": "object", "additionalProperties": schema_ref("FieldError"),
+                    "description": "Every invalid field. Only with `validation_failed`." },
+                "fields": list(json!({ "type": "string" }),
+                    "The names of the invalid fields. Only with `validation_failed`."),
             },
         },
         "ErrorInfo": object("What went wrong.", json!({

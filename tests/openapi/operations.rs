@@ -56,7 +56,8 @@ pub(crate) fn texts(operation: &Operation) -> (String, String, String) {
             "runBatch",
             "Run a batch",
             "Up to 100 operations in one transaction. If one of them fails, nothing is changed, \
-             and the response is its error with its number as `operation`. The batch counts as one \
+             and the response is its error with its number as `operation`. If the form or the \
+             fields of some are wrong, `operations` has all of these. The batch counts as one \
              request against the rate limit, and one `Idempotency-Key` covers all of it.",
         ),
     };
@@ -267,7 +268,7 @@ fn of_list(name: &str, resource: &'static Resource) -> Value {
             let schema =
                 json!({ "type": "array", "items": items, "minItems": 1, "uniqueItems": true });
             let about = "Adds to each record the records that it belongs to, with commas between \
-                the names. Needs the scope for reading each.";
+                the names, or a parameter for each. Needs the scope for reading each.";
             // With commas between, in place of a parameter for each item.
             let mut parameter = query(name, about, schema);
             parameter["explode"] = json!(false);

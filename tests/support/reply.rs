@@ -355,6 +355,7 @@ impl Reply {
         let refused_before = BEFORE_THE_LIMIT.split_whitespace().any(|before| before == code)
             || self.status == 401
             || self.status == 403
+            || self.asked.method == "OPTIONS"
             || (self.status == 400 && self.asked.has_two_authorizations());
         let announced = self.header("X-Key-Expires");
         assert!(

@@ -45,9 +45,6 @@ pub enum Precondition {
     Exists,
     /// The version with one of these entity tags.
     OneOf(Vec<String>),
-    /// The client has sent something else, and gets this message once the record is found (contract
-    /// section 5).
-    Unreadable(&'static str),
 }
 
 /// Why a change is not made. It is a mistake or a conflict of the client, not a failure.
@@ -57,12 +54,8 @@ pub enum Rejection {
     NotFound(&'static Resource, RecordId),
     /// These records have the same value in the field. There may be more.
     AmbiguousRecord(&'static Resource, &'static Field, Vec<RecordId>),
-    UnreadablePrecondition(&'static str),
     PreconditionFailed {
-        resource: &'static Resource,
-        /// The record, if there is one.
-        id: Option<RecordId>,
-        /// Its version, once the rest of the mutation is rolled back.
+        /// The record's version, if there is a record.
         present: Option<Version>,
         /// Whether the client has sent only weak tags, which meet no version.
         has_only_weak_tags: bool,
@@ -170,7 +163,7 @@ impl Change {
 impl Precondition {
     /// Checks the version of the found record. A weak tag meets no version (RFC 9110 section
     /// 13.1.1).
-    fn check(&self, resource: &'static Resource, stored: Option<&Record>) -> Result<(), Rejection> {
+    fn check(&self, stored: Option<&Record>) -> Result<(), Rejection> {
         let mut has_only_weak_tags = false;
         match (self, stored) {
             (Precondition::None, _) | (Precondition::Exists, Some(_)) => return Ok(()),
@@ -181,12 +174,9 @@ impl Precondition {
                 has_only_weak_tags = tags.iter().all(|tag| tag.starts_with("W/"));
             }
             (Precondition::Exists, None) => {}
-            (Precondition::Unreadable(message), _) => {
-                return Err(Rejection::UnreadablePrecondition(message));
-            }
         }
-        let id = stored.map(|record| record.id);
-        Err(Rejection::PreconditionFailed { resource, id, present: None, has_only_weak_tags })
+        let present = stored.map(|record| record.version);
+        Err(Rejection::PreconditionFailed { present, has_only_weak_tags })
     }
 }
 
@@ -255,7 +245,7 @@ impl Writing<'_> {
                 self.find_one(resource, key, value)?
             }
         };
-        change.precondition.check(resource, stored.as_ref())?;
+        change.precondition.check(stored.as_ref())?;
         for (field, value) in &change.values {
             self.check_reference(field, value)?;
         }

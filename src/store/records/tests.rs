@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::list::{PageQuery, access};
 use super::*;
 use crate::api::list;
-use crate::api::parameters;
+use crate::api::query;
 use crate::clock::{Clock, Timestamp};
 use crate::model::{
     ALL, Bound, CUSTOMER, Field, HARDWARE, ID, KeyId, KeysetPosition, Kind, ListQuery, RecordId,
@@ -99,7 +99,7 @@ fn field(resource: &'static Resource, name: &str) -> &'static Field {
 }
 
 fn list_of(resource: &'static Resource, sort: &'static Field) -> ListQuery {
-    let all = list::parse(resource, &parameters::Query::default(), Scopes::default());
+    let all = list::parse(resource, &query::Query::default(), Scopes::default());
     ListQuery { sort, ..all.unwrap() }
 }
 

@@ -15,8 +15,6 @@ use crate::store::records::{
 pub struct Mutation {
     /// One change, or the operations of a batch.
     pub changes: Vec<Change>,
-    /// Whether the changes are rolled back even if they succeed.
-    pub is_trial: bool,
     pub idempotency_key: Option<IdempotencyKey>,
     pub context: ChangeContext,
     /// The client waits since then.
@@ -69,8 +67,6 @@ pub enum Outcome {
     KeyReused,
     /// With the number of the rejected change.
     Rejected(usize, Rejection),
-    /// The changes would have succeeded.
-    Tried,
     Failed(StoreError),
 }
 
@@ -149,9 +145,6 @@ impl Mutation {
                     return Ok(Outcome::Rejected(number, rejection));
                 }
             }
-        }
-        if self.is_trial {
-            return Ok(Outcome::Tried);
         }
         let answer = self.client.answer(&done);
         if let Some(key) = &self.idempotency_key {

@@ -42,7 +42,7 @@ use crate::files::{RESERVE, free_space};
 use crate::model::TenantId;
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
 use crate::store::error::{OpenError, StoreError};
-use crate::store::records::{Reading, Rejection, Writing};
+use crate::store::records::{Reading, Writing};
 use crate::store::registry::Registry;
 
 /// A group takes no further mutation when it has this many operations. With more, the first client
@@ -394,7 +394,7 @@ impl WriterThread {
             return Ok(Outcome::Failed(StoreError::Unavailable));
         }
         execute(transaction, "SAVEPOINT mutation")?;
-        let mut outcome = match catch_unwind(AssertUnwindSafe(|| mutation.run(writing, shortage))) {
+        let outcome = match catch_unwind(AssertUnwindSafe(|| mutation.run(writing, shortage))) {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => Outcome::Failed(self.write_failed(&error)),
             Err(_) => {
@@ -407,14 +407,6 @@ impl WriterThread {
                 return Ok(outcome);
             }
             execute(transaction, "ROLLBACK TO mutation")?;
-            if let Outcome::Rejected(_, rejection) = &mut outcome
-                && let Rejection::PreconditionFailed { resource, id: Some(id), present, .. } =
-                    rejection
-            {
-                // Looked up after the rollback: earlier operations of a batch may have changed the
-                // record, and their versions are used again.
-                *present = writing.version(resource, *id)?;
-            }
         }
         if !transaction.is_autocommit() {
             execute(transaction, "RELEASE mutation")?;

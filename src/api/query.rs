@@ -1,0 +1,296 @@
+//! The query of a request (contract section 3), and the messages about parameters that TenantDesk
+//! does not have.
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use crate::http::ApiError;
+use crate::http::request::{decode_form, form_pairs};
+use crate::model::RecordId;
+use crate::model::custom::PREFIX;
+use crate::model::validation::{is_positive_integer, shorten};
+use crate::words;
+
+/// The only parameter that a request may repeat: many generated clients repeat a list.
+pub const INCLUDE: &str = "include";
+
+/// The parameters of a query in the order sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    parameters: Vec<Parameter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parameter {
+    name: String,
+    value: String,
+    /// The encoded pair from the request, for the link to the next page.
+    raw: String,
+}
+
+impl Query {
+    /// Parses a query string.
+    ///
+    /// # Errors
+    ///
+    /// `bad_request` if a name or value is not UTF-8, or if a parameter other than `include` occurs
+    /// twice.
+    pub fn parse(raw: Option<&str>) -> Result<Query, ApiError> {
+        let mut query = Query::default();
+        for (raw, name, value) in form_pairs(raw.unwrap_or_default()) {
+            let name = decode(name, None)?;
+            let value = decode(value, Some(&name))?;
+            if name != INCLUDE && query.get(&name).is_some() {
+                return Err(ApiError::bad_request(format!(
+                    "The query parameter {name:?} is given twice. It takes one value; for several \
+                     values, send a request for each."
+                )));
+            }
+            query.parameters.push(Parameter { name, value, raw: raw.to_owned() });
+        }
+        Ok(query)
+    }
+
+    /// The names of the parameters in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.parameters.iter().map(|parameter| parameter.name.as_str())
+    }
+
+    /// The names with their values, decoded.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.parameters.iter().map(|parameter| (&*parameter.name, &*parameter.value))
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    /// The values of a parameter that may be repeated.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let found = self.parameters.iter().filter(move |parameter| parameter.name == name);
+        found.map(|parameter| parameter.value.as_str())
+    }
+
+    /// The parameter `id`: decimal digits without sign or leading zero.
+    ///
+    /// # Errors
+    ///
+    /// `bad_request` for any other text.
+    pub fn id(&self) -> Result<Option<RecordId>, ApiError> {
+        let Some(text) = self.get("id") else { return Ok(None) };
+        if is_positive_integer(text) {
+            // No record has an id beyond 64 bits, and none has the last one.
+            return Ok(Some(RecordId(text.parse().unwrap_or(i64::MAX))));
+        }
+        let expectation = if text.contains(',') {
+            "send one id, and a request for each"
+        } else {
+            "send a positive integer without sign or leading zero, such as 12"
+        };
+        Err(invalid_parameter("id", text, expectation))
+    }
+
+    /// Checks that every parameter is in `known`.
+    ///
+    /// # Errors
+    ///
+    /// `bad_request` for an unknown parameter; the message names the right one if it can.
+    pub fn only(&self, known: &[&str]) -> Result<(), ApiError> {
+        match self.names().find(|name| !known.contains(name)) {
+            Some(name) => Err(ApiError::bad_request(unknown_parameter(name, known))),
+            None => Ok(()),
+        }
+    }
+
+    /// The value of `Link` (RFC 8288) for the page from `cursor` on. `path` is the request's path.
+    pub fn link_to_next(&self, path: &str, cursor: &str) -> String {
+        /// Characters that a URI in the header `Link` must not contain (RFC 8288 section 3), and
+        /// those at which some clients cut the header.
+        const UNSAFE: &AsciiSet = &CONTROLS
+            .add(b' ')
+            .add(b'"')
+            .add(b'<')
+            .add(b'>')
+            .add(b'\\')
+            .add(b'^')
+            .add(b'`')
+            .add(b',')
+            .add(b';');
+        let kept = self.parameters.iter().filter(|parameter| parameter.name != "cursor");
+        let mut pieces: Vec<String> =
+            kept.map(|p| utf8_percent_encode(&p.raw, UNSAFE).to_string()).collect();
+        pieces.push(format!("cursor={cursor}"));
+        format!("<{path}?{}>; rel=\"next\"", pieces.join("&"))
+    }
+}
+
+/// `bad_request` for the value of a query parameter. `expectation` says what to send.
+pub fn invalid_parameter(name: &str, sent: &str, expectation: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "The query parameter \"{name}\" was {:?}; {expectation}.",
+        shorten(sent)
+    ))
+}
+
+fn decode(text: &str, parameter: Option<&str>) -> Result<String, ApiError> {
+    decode_form(text).map_err(|_| {
+        let subject = match parameter {
+            Some(name) => format!("The query parameter {name:?}"),
+            None => "A name in the query".to_owned(),
+        };
+        let message = format!("{subject} is not UTF-8 after percent-decoding. Encode it as UTF-8.");
+        ApiError::bad_request(message)
+    })
+}
+
+/// A table: a parameter that the request takes or `-`, names that other services have, the hint.
+static FOREIGN_NAMES: &str = include_str!("foreign_names.txt");
+
+/// The words in front of or behind the name of a field by which other services mean a bound, and
+/// the end of the name here. A hint to the other bound would find the wrong records.
+const BOUNDS: [(&str, &str); 2] =
+    [("gte ge gt after since min from", "_from"), ("lte le lt before until till max to", "_to")];
+
+/// Other operators behind the name of a field.
+const OPERATORS: [(&str, &str); 3] = [
+    (
+        "contains icontains like ilike startswith istartswith with match regex",
+        "A filter takes the whole value. For a part of a text, send \"q\".",
+    ),
+    ("ne neq not", "No filter leaves out a value."),
+    ("in any", "A filter takes one value. For several values, send a request for each."),
+];
+
+/// The message about a parameter that is not in `known`.
+fn unknown_parameter(name: &str, known: &[&str]) -> String {
+    let plain = plain_name(name);
+    match hint(&plain, known) {
+        Some(hint) => format!("Unknown query parameter {name:?}. {hint}"),
+        None => words::unknown("query parameter", name, known.iter().copied()),
+    }
+}
+
+/// The name in small letters with `_` between its words: `createdAt[gte]` is `created_at_gte`.
+fn plain_name(name: &str) -> String {
+    let mut spaced = String::new();
+    for character in name.chars() {
+        match character {
+            '>' => spaced.push_str(" gte"),
+            '<' => spaced.push_str(" lte"),
+            '!' => spaced.push_str(" not"),
+            _ if character.is_ascii_uppercase() => {
+                spaced.push(' ');
+                spaced.push(character.to_ascii_lowercase());
+            }
+            _ if character.is_ascii_alphanumeric() => spaced.push(character),
+            _ => spaced.push(' '),
+        }
+    }
+    spaced.split_whitespace().collect::<Vec<_>>().join("_")
+}
+
+fn has_word(list: &str, word: &str) -> bool {
+    list.split_whitespace().any(|known| known == word)
+}
+
+fn hint(plain: &str, known: &[&str]) -> Option<String> {
+    for line in FOREIGN_NAMES.lines() {
+        let mut cells = line.splitn(3, " | ");
+        let (if_known, names) = (cells.next()?, cells.next().unwrap_or_default());
+        if (if_known == "-" || known.contains(&if_known)) && has_word(names, plain) {
+            return cells.next().map(str::to_owned);
+        }
+    }
+    if !known.contains(&"q") {
+        return None;
+    }
+    // `filter[city]` and `custom[room]`
+    let bare = plain.strip_prefix("filter_").unwrap_or(plain);
+    if let Some(custom) = bare.strip_prefix("custom_") {
+        return Some(format!("Did you mean \"{PREFIX}{custom}\"?"));
+    }
+    if known.contains(&bare) {
+        return Some(format!("Did you mean \"{bare}\"?"));
+    }
+    let (field, operator) = bare.rsplit_once('_')?;
+    let (first, rest) = bare.split_once('_')?;
+    for (operators, suffix) in BOUNDS {
+        let behind = has_word(operators, operator).then(|| similar_range(field, suffix, known));
+        let before = has_word(operators, first).then(|| similar_range(rest, suffix, known));
+        if let Some(bound) = behind.flatten().or(before.flatten()) {
+            return Some(format!("Did you mean \"{bound}\"? Both ends of a range belong to it."));
+        }
+    }
+    let is_field = known.contains(&field) || known.contains(&field.trim_end_matches("_starts"));
+    let operation = OPERATORS.iter().find(|(words, _)| is_field && has_word(words, operator));
+    operation.map(|(_, hint)| (*hint).to_owned())
+}
+
+/// The bound of the range whose field has this name, or a similar one.
+fn similar_range(field: &str, suffix: &str, known: &[&str]) -> Option<String> {
+    let fields = known.iter().filter_map(|name| name.strip_suffix(suffix));
+    words::closest(field, fields).map(|field| format!("{field}{suffix}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 12] = [
+        "limit",
+        "cursor",
+        "sort",
+        "q",
+        "city",
+        "created_at",
+        "created_at_from",
+        "created_at_to",
+        "purchase_date",
+        "purchase_date_from",
+        "purchase_date_to",
+        "custom.NAME",
+    ];
+
+    #[test]
+    fn a_bound_of_another_service_is_never_the_opposite_bound() {
+        let from = ["gte", "ge", "gt", "after", "since", "min"];
+        let to = ["lte", "le", "lt", "before", "until", "max"];
+        for (words, bound) in [(from, "from"), (to, "to")] {
+            for word in words {
+                for (name, field) in [
+                    (format!("created_at_{word}"), "created_at"),
+                    (format!("created_{word}"), "created_at"),
+                    (format!("created_at[{word}]"), "created_at"),
+                    (format!("created_at[${word}]"), "created_at"),
+                    (format!("created_at__{word}"), "created_at"),
+                    (format!("filter[purchase_date][{word}]"), "purchase_date"),
+                    (format!("{word}_created_at"), "created_at"),
+                    (format!("purchaseDate.{word}"), "purchase_date"),
+                ] {
+                    let message = unknown_parameter(&name, &KNOWN);
+                    let hint = format!("Did you mean \"{field}_{bound}\"?");
+                    assert!(message.contains(&hint), "{name}: {message}");
+                }
+            }
+        }
+        for (name, bound) in [("created_at>", "from"), ("created_at<", "to")] {
+            let message = unknown_parameter(name, &KNOWN);
+            assert!(message.contains(&format!("created_at_{bound}")), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_hint_is_for_requests_that_take_its_parameter() {
+        for line in FOREIGN_NAMES.lines().filter(|line| !line.starts_with('#')) {
+            let [_, names, hint] = line.split(" | ").collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
+            assert!(hint.ends_with(['.', '?']), "{line}");
+            for name in names.split_whitespace() {
+                assert_eq!(plain_name(name), name, "no sent name would match");
+            }
+        }
+        assert!(unknown_parameter("pageSize", &KNOWN).contains("\"limit\""));
+        assert!(unknown_parameter("page", &["id"]).contains("Known here: id."));
+        assert!(unknown_parameter("page", &[]).contains("None is known here"));
+    }
+}
