@@ -99,6 +99,16 @@ impl Resource {
         values.get_mut(self.fields.iter().position(|field| field.name == name)?)
     }
 
+    /// The error code of a reference to a record of this resource that does not exist.
+    pub const fn missing_code(&self) -> &'static str {
+        match self.kind {
+            ResourceKind::Customers => "customer_not_found",
+            ResourceKind::Employees => "employee_not_found",
+            // No field refers to hardware; a test notices the first one.
+            ResourceKind::Hardware => "hardware_not_found",
+        }
+    }
+
     /// Returns the message about `field`, which refers to the record `id` of this resource, if that
     /// record does not exist.
     pub fn missing_message(&self, field: &Field, id: i64) -> String {

@@ -5,7 +5,6 @@ use std::mem;
 
 use super::columns::{CellFault, Columns, NaturalKey};
 use super::{Place, RowError};
-use crate::http::ErrorCode;
 use crate::model::validation::is_empty;
 use crate::model::{Field, FieldError, ID, Json, JsonObject, RecordId, Resource, Rules, Value};
 use crate::store::{ChangeError, DatabaseError, Draft, Reading, Rejection, Target};
@@ -127,28 +126,23 @@ impl<'a> RowValidator<'a> {
 
     /// Adds the errors that a rejection of the row's change means.
     fn reject(&mut self, rejection: Rejection) {
-        match rejection {
+        let (code, message) = (rejection.code(), rejection.message());
+        let column = match rejection {
             Rejection::InvalidFields(faults) => {
                 for FieldError { field, code, message } in faults {
                     self.add_error(&field, code.as_str(), message);
                 }
+                return;
             }
-            Rejection::MissingReference(field, target, id) => {
-                let message = target.missing_message(field, id);
-                self.add_error(field.name, missing_code(target), message);
+            Rejection::MissingReference(field, ..) | Rejection::AmbiguousRecord(_, field, _) => {
+                field.name
             }
-            Rejection::AmbiguousRecord(_, field, _) => {
-                self.add_error(field.name, "ambiguous_record", "Several records have this value.");
-            }
-            Rejection::NotFound(..) => {
-                self.add_error(ID.name, "not_found", "There is no record with this id.");
-            }
-            Rejection::OtherCustomer(message) => {
-                self.add_error("customer_id", "bad_request", message);
-            }
+            Rejection::NotFound(..) => ID.name,
+            Rejection::OtherCustomer(_) => "customer_id",
             // An import has no preconditions and deletes nothing.
-            _ => self.add_error("-", "invalid_row", "The record cannot be changed."),
-        }
+            _ => "-",
+        };
+        self.add_error(column, code, message);
     }
 
     /// Returns the value of a check, or adds the errors of the rejection.
@@ -293,7 +287,7 @@ impl<'a> RowValidator<'a> {
         let (code, message) = match self.reading.find_by(target, key, &value)?.as_slice() {
             [RecordId(id)] => return Ok(Some(Value::Integer(*id))),
             [] => (
-                missing_code(target),
+                target.missing_code(),
                 format!(
                     "There is no {noun} with the {key_name} {text:?}. Create the {noun} first."
                 ),
@@ -315,9 +309,4 @@ impl<'a> RowValidator<'a> {
 fn essence(key: &str) -> String {
     let key: String = key.to_lowercase().split_whitespace().collect();
     key.trim_start_matches('0').to_owned()
-}
-
-/// The error code of a reference to a missing record of `target`.
-fn missing_code(target: &Resource) -> &'static str {
-    ErrorCode::missing_reference(target).describe().code
 }

@@ -90,7 +90,7 @@ pub(crate) fn special_errors(action: Action) -> Vec<ErrorCode> {
     let write = [BadRequest, InvalidJson, InvalidIdempotencyKey];
     let missing = |resource: &Resource| -> Vec<ErrorCode> {
         let targets = resource.fields.iter().filter_map(|field| field.references);
-        targets.map(ErrorCode::missing_reference).collect()
+        targets.map(|target| ErrorCode::named(target.missing_code())).collect()
     };
     let fields = [ValidationFailed, IdempotencyKeyReused];
     match action {
@@ -125,7 +125,10 @@ pub(crate) fn special_errors(action: Action) -> Vec<ErrorCode> {
             &[MissingId, NoUpdatableFields, NotFound],
             &[HasDependents, AmbiguousRecord, PreconditionFailed],
             &fields,
-            &ALL[..2].iter().map(|target| ErrorCode::missing_reference(target)).collect::<Vec<_>>(),
+            &ALL[..2]
+                .iter()
+                .map(|target| ErrorCode::named(target.missing_code()))
+                .collect::<Vec<_>>(),
         ]
         .concat(),
     }

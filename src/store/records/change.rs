@@ -10,7 +10,7 @@ use super::change_log::ChangeContext;
 use super::read::{Reading, Record};
 use super::write::Writing;
 use crate::clock::Timestamp;
-use crate::model::{Field, FieldError, RecordId, Resource, Value, Version};
+use crate::model::{Field, FieldCode, FieldError, RecordId, Resource, Value, Version};
 use crate::store::error::DatabaseError;
 
 /// A change of one record. Its values are valid on their own.
@@ -72,6 +72,98 @@ pub enum Rejection {
         /// How many records of which resource refer to it.
         counts: Vec<(&'static Resource, i64)>,
     },
+}
+
+/// The most messages about fields in one rejection. Only a body with many custom fields has more.
+const MAX_MESSAGES: usize = 20;
+
+impl Rejection {
+    /// The code of the contract (section 5).
+    pub fn code(&self) -> &'static str {
+        match self {
+            Rejection::InvalidFields(faults) if has_wrong_type(faults) => "bad_request",
+            Rejection::InvalidFields(_) => "validation_failed",
+            Rejection::NotFound(..) => "not_found",
+            Rejection::AmbiguousRecord(..) => "ambiguous_record",
+            Rejection::PreconditionFailed { .. } => "precondition_failed",
+            Rejection::MissingReference(_, target, _) => target.missing_code(),
+            Rejection::OtherCustomer(_) => "bad_request",
+            Rejection::HasDependents { .. } => "has_dependents",
+        }
+    }
+
+    /// The fault and the remedy, for people.
+    pub fn message(&self) -> String {
+        match self {
+            Rejection::InvalidFields(faults) if has_wrong_type(faults) => wrong_types(faults),
+            Rejection::InvalidFields(faults) => invalid_values(faults),
+            Rejection::NotFound(Resource { name, .. }, RecordId(id)) => {
+                format!("There is no {name} with the id {id}. Check the id.")
+            }
+            Rejection::AmbiguousRecord(resource, field, ids) => {
+                let ids: Vec<String> = ids.iter().map(|RecordId(id)| id.to_string()).collect();
+                format!(
+                    "Several {} have this {}, such as those with the ids {}. Change one of them by \
+                     its id.",
+                    resource.plural,
+                    field.name,
+                    ids.join(", ")
+                )
+            }
+            Rejection::PreconditionFailed { present: None, .. } => {
+                "\"update_by\" finds no record, so none has a version of \"If-Match\". Nothing was \
+                 changed. Send the request without \"If-Match\" to create the record."
+                    .to_owned()
+            }
+            Rejection::PreconditionFailed { has_only_weak_tags: true, .. } => {
+                "\"If-Match\" has only weak tags (W/\"…\"), which match no version. Nothing was \
+                 changed. A proxy that compresses responses may have weakened them. Read the \
+                 record, and send its member \"etag\", which is right."
+                    .to_owned()
+            }
+            Rejection::PreconditionFailed { .. } => {
+                "The record has another version than those in \"If-Match\". Nothing was changed. \
+                 Read the record, decide again, and send its \"etag\"."
+                    .to_owned()
+            }
+            Rejection::MissingReference(field, target, id) => target.missing_message(field, *id),
+            Rejection::OtherCustomer(message) => message.clone(),
+            Rejection::HasDependents { resource, counts, .. } => format!(
+                "{} to this {}. Delete or reassign the records that refer to it first.",
+                who_refer(counts),
+                resource.name
+            ),
+        }
+    }
+}
+
+/// A text of the wrong type rejects the whole request as `bad_request`.
+fn has_wrong_type(faults: &[FieldError]) -> bool {
+    faults.iter().any(|fault| fault.code == FieldCode::WrongType)
+}
+
+/// The messages of all fields, those with a wrong type first.
+fn wrong_types(faults: &[FieldError]) -> String {
+    let mut faults: Vec<&FieldError> = faults.iter().collect();
+    faults.sort_by_key(|fault| fault.code != FieldCode::WrongType);
+    let mut messages: Vec<String> =
+        faults.iter().take(MAX_MESSAGES).map(|fault| fault.message.clone()).collect();
+    let hidden = faults.len().saturating_sub(MAX_MESSAGES);
+    if hidden > 0 {
+        messages.push(format!("{hidden} more values are not valid."));
+    }
+    messages.join(" ")
+}
+
+/// The message of the first field, which a log or a mail may show alone, and the number of the
+/// others.
+fn invalid_values(faults: &[FieldError]) -> String {
+    let first = faults.first().map_or("", |fault| &fault.message);
+    match faults.len().saturating_sub(1) {
+        0 => first.to_owned(),
+        1 => format!("{first} 1 more field is not valid; \"errors\" has both."),
+        more => format!("{first} {more} more fields are not valid; \"errors\" has all."),
+    }
 }
 
 /// `1 employee refers`, `2 employees and 1 hardware record refer`.
