@@ -79,7 +79,7 @@ def rename_form(server, tenant):
     token = re.compile('name="token" value="([^"]+)"')
     page = panel(action="sign-in", token=token.search(panel())[1], tenant=f"tenant-{tenant}", password=server.passwords[tenant])
     form = {"action": "edit", "token": token.search(page)[1], "key": re.search(r"\?edit=(\d+)", page)[1]}
-    return partial(panel, **form, name="new", shown_name="", limit="", shown_limit="", expires="keep")
+    return partial(panel, **form, name="new", limit="", expires="keep")
 
 
 def hanging(binary):

@@ -1,10 +1,11 @@
 //! What a signed-in admin can see and do: the pages behind the tabs, and a function for each form.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::form::{Form, key_end, overlap, parse_limit, shown};
+use super::form::{Form, key_end, overlap, parse_limit};
 use super::page::{
-    Content, FORM_TOKEN, KeyList, NO_NOTICE, Notice, Page, SESSION_ENDED, inactivity,
+    Content, FORM_TOKEN, NO_NOTICE, Notice, Page, SESSION_ENDED, inactivity,
 };
 use super::session::{SESSION, Session, sign_in_page};
 use super::{Panel, log_event, redirect};
@@ -12,7 +13,8 @@ use crate::http::{Method, Request, Response};
 use crate::model::{KeyId, Scopes};
 use crate::password;
 use crate::store::registry::{
-    Admin, Administration, EventKind, KeyRow, NewKey, RegistryError, Replacement, check_key_name,
+    Admin, Administration, EventKind, KeyRow, KeyState, NewKey, RegistryError, Replacement,
+    check_key_name,
 };
 use crate::words::{capitalize, printable};
 
@@ -55,7 +57,7 @@ impl Panel {
 impl AdminRequest<'_> {
     pub(super) fn get(&self, query: &Form) -> Result<Response, Notice> {
         let page = self.find_page(query);
-        page.or_else(|error| self.keys_page(error, &Form::default()))
+        page.or_else(|error| self.keys_page(error))
     }
 
     fn find_page(&self, query: &Form) -> Result<Response, Notice> {
@@ -66,7 +68,7 @@ impl AdminRequest<'_> {
         }
         if query.contains("create", "") {
             self.check_active()?;
-            let form = Form::default().with("expires", ["1y"]);
+            let form = Form::default().with("expires", "1y");
             return Ok(self.form_page(NO_NOTICE, None, &form));
         }
         if query.contains("activity", "") {
@@ -88,19 +90,19 @@ impl AdminRequest<'_> {
             "deleted" => "The key is deleted.",
             _ => "",
         });
-        self.keys_page(notice, query)
+        self.keys_page(notice)
     }
 
     fn page(&self, title: &str, notice: Notice, content: Content<'_>) -> Response {
         Page { session: Some(self.session), title, notice, content }.respond()
     }
 
-    fn keys_page(&self, notice: Notice, query: &Form) -> Result<Response, Notice> {
-        let keys = self.panel.registry.list_keys(self.session.tenant.id)?;
+    fn keys_page(&self, notice: Notice) -> Result<Response, Notice> {
         let (now, rate_limit) = (self.request.received_at, self.panel.rate_limit);
-        let mut keys = KeyList::new(keys, query, now, rate_limit);
-        keys.inactive = self.inactive();
-        Ok(self.page("API keys", notice, Content::Keys(&keys)))
+        let mut keys = self.panel.registry.list_keys(self.session.tenant.id)?;
+        keys.sort_by_key(|key| (key.state(now) != KeyState::Active, Reverse(key.id)));
+        let content = Content::Keys { keys, inactive: self.inactive(), rate_limit, now };
+        Ok(self.page("API keys", notice, content))
     }
 
     /// Shows a new key, if it belongs to this session and was not shown before.
@@ -112,7 +114,7 @@ impl AdminRequest<'_> {
         drop(keys);
         let Some(PendingKey { name, secret, .. }) = key else {
             let notice = Notice::success("A new key is shown once and cannot be shown again.");
-            return self.keys_page(notice, &Form::default());
+            return self.keys_page(notice);
         };
         let title = format!("Your new key “{}”", printable(&name));
         let content = Content::NewKey { secret: &secret, server: &self.server() };
@@ -139,10 +141,8 @@ impl AdminRequest<'_> {
         if action == "edit" {
             let key = self.changeable_key(id)?;
             let limit = key.rate_limit.map(|limit| limit.to_string()).unwrap_or_default();
-            let mut form = Form::default().with("expires", ["keep"]);
-            for (field, value) in [("name", &key.name), ("limit", &limit)] {
-                form = form.with(field, [value]).with(&shown(field), [value]);
-            }
+            let form = Form::default().with("name", &key.name).with("limit", &limit);
+            let form = form.with("expires", "keep");
             return Ok(self.form_page(NO_NOTICE, Some(&key), &form));
         }
         let key = &if action == "replace" { self.changeable_key(id)? } else { self.find_key(id)? };
@@ -167,7 +167,7 @@ impl AdminRequest<'_> {
                 Ok(self.form_page(error, Some(&key), form))
             }
             "password" => Ok(self.page("Password", error, Content::Password)),
-            _ => self.keys_page(error, &Form::default()),
+            _ => self.keys_page(error),
         }
     }
 
@@ -195,15 +195,7 @@ impl AdminRequest<'_> {
                 Ok(redirect("?done=deleted"))
             }
             "password" => self.change_password(form),
-            // A browser without JavaScript ticks the boxes by `select-all` and `select-read`.
-            other => match other.strip_prefix("select-").and_then(Scopes::parse) {
-                Some(scopes) => {
-                    self.check_active()?;
-                    let form = form.clone().with("scope", scopes.names());
-                    Ok(self.form_page(NO_NOTICE, None, &form))
-                }
-                None => Err(Notice::invalid("This page has no such form. Nothing was changed.")),
-            },
+            _ => Err(Notice::invalid("This page has no such form. Nothing was changed.")),
         }
     }
 
@@ -216,16 +208,11 @@ impl AdminRequest<'_> {
     fn edit(&self, form: &Form) -> Result<Response, Notice> {
         let key = self.changeable_key(key_id(form))?;
         let NewKey { name, expires_at, rate_limit, .. } = self.read_key(form, Some(&key))?;
-        // The operator may change the key meanwhile.
         let (_, actions) = self.administer().change_key(key.id, |key| {
-            if form.has_changed("name") {
-                name.clone_into(&mut key.name);
-            }
+            name.clone_into(&mut key.name);
+            key.rate_limit = rate_limit;
             if changes_end(form) {
                 key.expires_at = expires_at;
-            }
-            if form.has_changed("limit") {
-                key.rate_limit = rate_limit;
             }
         })?;
         for action in actions {
@@ -234,29 +221,17 @@ impl AdminRequest<'_> {
         Ok(redirect("?done=changed"))
     }
 
-    /// Reads the form for a new key, or for a change of `key`.
-    ///
-    /// A value that the admin has not changed in the form stays as it is in the registry. Example:
-    /// two tabs show the same key. One renames the key, and the other changes its limit. Without
-    /// this rule, the second form would restore the old name.
-    fn read_key<'f>(&self, form: &'f Form, key: Option<&'f KeyRow>) -> Result<NewKey<'f>, Notice> {
+    /// Reads the form for a new key, or for a change of `key`, whose scopes stay.
+    fn read_key<'f>(&self, form: &'f Form, key: Option<&KeyRow>) -> Result<NewKey<'f>, Notice> {
         let mut fields = Vec::new();
         let mut new = NewKey::new(form.get("name"), Scopes::default());
-        if let Some(key) = key {
-            let KeyRow { scopes, expires_at, rate_limit, .. } = *key;
-            new = NewKey { name: &key.name, scopes, expires_at, rate_limit };
-        } else {
-            for scopes in form.all("scope").filter_map(Scopes::parse) {
-                new.scopes = new.scopes.union(scopes);
-            }
-        }
-        if form.has_changed("name") {
-            new.name = form.get("name");
-        }
         if let Err(rule) = check_key_name(new.name) {
             fields.push(("name", sentence(rule)));
         }
-        if new.scopes.is_empty() {
+        for scopes in form.all("scope").filter_map(Scopes::parse) {
+            new.scopes = new.scopes.union(scopes);
+        }
+        if key.is_none() && new.scopes.is_empty() {
             fields.push(("scopes", "Select at least one scope.".to_owned()));
         }
         if key.is_none() || changes_end(form) {
@@ -265,13 +240,11 @@ impl AdminRequest<'_> {
                 Err(error) => fields.push(("end", error.to_owned())),
             }
         }
-        if form.has_changed("limit") {
-            // The operator alone gives more than the server's limit.
-            let most = self.panel.rate_limit.max(new.rate_limit.unwrap_or(self.panel.rate_limit));
-            match parse_limit(form.get("limit"), most) {
-                Ok(limit) => new.rate_limit = limit,
-                Err(error) => fields.push(("limit", error)),
-            }
+        // The operator may have given the key more than the server's limit.
+        let own_limit = key.and_then(|key| key.rate_limit).unwrap_or(self.panel.rate_limit);
+        match parse_limit(form.get("limit"), self.panel.rate_limit.max(own_limit)) {
+            Ok(limit) => new.rate_limit = limit,
+            Err(error) => fields.push(("limit", error)),
         }
         if fields.is_empty() {
             return Ok(new);

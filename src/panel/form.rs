@@ -14,13 +14,8 @@ use crate::model::validation::{is_date, is_positive_integer};
 /// Maximum size of a form in bytes (contract section 9).
 const MAX_BODY: usize = 16 * 1024;
 
-/// The hidden field with the value of `field` that the form showed first.
-pub(super) fn shown(field: &str) -> String {
-    format!("shown_{field}")
-}
-
 /// Names and values in the order sent.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
@@ -63,14 +58,9 @@ impl Form {
         form
     }
 
-    /// The form with these values of a field in place of its own.
-    pub(super) fn with<V: Into<String>>(
-        mut self,
-        name: &str,
-        values: impl IntoIterator<Item = V>,
-    ) -> Form {
-        self.0.retain(|(own, _)| own != name);
-        self.0.extend(values.into_iter().map(|value| (name.to_owned(), value.into())));
+    /// The form with one more field.
+    pub(super) fn with(mut self, name: &str, value: &str) -> Form {
+        self.0.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -86,11 +76,6 @@ impl Form {
 
     pub(super) fn contains(&self, name: &str, value: &str) -> bool {
         self.all(name).any(|own| own == value)
-    }
-
-    /// Whether the field has another value than the page showed first.
-    pub(super) fn has_changed(&self, name: &str) -> bool {
-        !self.contains(&shown(name), self.get(name))
     }
 
     /// The id in a field. Returns `None` unless it consists of digits only.

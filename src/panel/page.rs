@@ -5,7 +5,6 @@ use std::error::Error;
 use std::num::NonZeroU32;
 
 use askama::Template;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::METHODS;
 use super::form::{ENDS, Form, OVERLAPS};
@@ -19,15 +18,6 @@ use crate::words;
 
 pub(super) const STYLE: &str = include_str!("style.css");
 pub(super) const SCRIPT: &str = include_str!("script.js");
-
-/// With more keys than these, the list has a filter.
-const MANY: usize = 9;
-
-/// The most keys in a list. A tenant has up to 200 keys.
-const KEYS_IN_LIST: usize = 50;
-
-/// From this time before its end on, a key is marked in the list.
-const NEAR_END_SECONDS: i64 = 7 * 24 * 60 * 60;
 
 /// A message at the top of a page. An error is a notice, too.
 #[derive(Debug, PartialEq, Eq)]
@@ -165,7 +155,15 @@ pub(super) enum Content<'a> {
         /// The token of the form.
         token: &'a str,
     },
-    Keys(&'a KeyList<'a>),
+    Keys {
+        /// The active keys first, then the newest.
+        keys: Vec<KeyRow>,
+        /// Why the tenant is inactive, if it is.
+        inactive: Option<String>,
+        /// The server's limit.
+        rate_limit: NonZeroU32,
+        now: Moment,
+    },
     NewKey {
         secret: &'a str,
         /// The address of this server, such as `https://desk.example`.
@@ -215,125 +213,6 @@ impl Page<'_> {
 const TABS: [(&str, &str); 3] =
     [("/api_keys.php", "API keys"), ("?activity", "Activity"), ("?password", "Password")];
 
-/// The columns of the list: the order in which a column is sorted first, and its heading.
-const COLUMNS: [(&str, &str); 4] =
-    [("name", "Key"), ("-created", "Created"), ("-used", "Last used"), ("end", "Expires")];
-
-/// Keys that match a filter: the active ones, or those that are revoked or expired.
-pub(super) struct KeyList<'a> {
-    /// Why the tenant is inactive, if it is.
-    pub(super) inactive: Option<String>,
-    pub(super) now: Moment,
-    /// The server's limit.
-    pub(super) rate_limit: NonZeroU32,
-    /// The keys of this page of the list.
-    rows: Vec<KeyRow>,
-    /// A part of the names or prefixes, or empty.
-    filter: &'a str,
-    /// One of [`COLUMNS`]; `-` is the descending order.
-    order: &'a str,
-    shows_ended: bool,
-    /// From 1 on.
-    page: usize,
-    pages: usize,
-    /// The numbers of keys that match the filter.
-    active: usize,
-    ended: usize,
-    /// The number of the tenant's keys.
-    total: usize,
-}
-
-impl<'a> KeyList<'a> {
-    /// The list that the query of the address asks for.
-    pub(super) fn new(
-        keys: Vec<KeyRow>,
-        query: &'a Form,
-        now: Moment,
-        rate_limit: NonZeroU32,
-    ) -> KeyList<'a> {
-        let filter = query.get("q").trim();
-        let shows_ended = query.get("list") == "ended";
-        let order = if query.get("sort").is_empty() { "-created" } else { query.get("sort") };
-        let (total, part, mut rows) = (keys.len(), filter.to_lowercase(), keys);
-        rows.retain(|key| {
-            key.name.to_lowercase().contains(&part) || key.prefix.starts_with(filter)
-        });
-        let is_active = |key: &KeyRow| key.state(now) == KeyState::Active;
-        let matching = rows.len();
-        let active = rows.iter().filter(|key| is_active(key)).count();
-        rows.retain(|key| is_active(key) != shows_ended);
-        match order.trim_start_matches('-') {
-            "name" => rows.sort_by_key(|key| key.name.to_lowercase()),
-            "used" => rows.sort_by_key(|key| key.last_used_at),
-            // A key without an end comes last.
-            "end" => rows.sort_by_key(|key| {
-                let end = key.revoked_at.or(key.expires_at);
-                (end.is_none(), end)
-            }),
-            _ => rows.sort_by_key(|key| key.id.0),
-        }
-        if order.starts_with('-') {
-            rows.reverse();
-        }
-        let pages = rows.len().div_ceil(KEYS_IN_LIST).max(1);
-        let page = query.get("page").parse().unwrap_or(1).clamp(1, pages);
-        let rows = rows.into_iter().skip((page - 1) * KEYS_IN_LIST).take(KEYS_IN_LIST).collect();
-        KeyList {
-            inactive: None,
-            now,
-            rate_limit,
-            rows,
-            filter,
-            order,
-            shows_ended,
-            page,
-            pages,
-            active,
-            ended: matching - active,
-            total,
-        }
-    }
-
-    /// The address of the list in another order, of the other keys, or of another page.
-    fn link(&self, order: &str, shows_ended: bool, page: usize) -> String {
-        let [filter, order] =
-            [self.filter, order].map(|text| utf8_percent_encode(text, NON_ALPHANUMERIC));
-        let list = if shows_ended { "ended" } else { "active" };
-        format!("?q={filter}&sort={order}&list={list}&page={page}")
-    }
-
-    /// Whether the list is sorted by the column: `ascending`, `descending` or `none`.
-    fn sorted(&self, column: &str) -> &'static str {
-        if self.order.trim_start_matches('-') != column.trim_start_matches('-') {
-            "none"
-        } else if self.order.starts_with('-') {
-            "descending"
-        } else {
-            "ascending"
-        }
-    }
-
-    /// The address after a click on the heading of the column.
-    fn sorted_by(&self, column: &str) -> String {
-        let order = match self.sorted(column) {
-            "none" => column,
-            "ascending" => &format!("-{}", self.order),
-            _ => self.order.trim_start_matches('-'),
-        };
-        self.link(order, self.shows_ended, 1)
-    }
-
-    fn on_page(&self, page: usize) -> String {
-        self.link(self.order, self.shows_ended, page)
-    }
-
-    /// Which of the matching keys this page has: `51 to 100`.
-    fn range(&self) -> String {
-        let before = (self.page - 1) * KEYS_IN_LIST;
-        format!("{} to {}", before + 1, before + self.rows.len())
-    }
-}
-
 fn scopes(key: &KeyRow) -> String {
     match key.scopes {
         scopes if scopes == Scopes::every() => "all scopes".to_owned(),
@@ -342,9 +221,12 @@ fn scopes(key: &KeyRow) -> String {
     }
 }
 
-/// Whether a key is near its end.
-fn is_near(end: &Timestamp, now: &Moment) -> bool {
-    end.unix() - now.unix_seconds() < NEAR_END_SECONDS
+fn is_active(key: &KeyRow, now: &Moment) -> bool {
+    key.state(*now) == KeyState::Active
+}
+
+fn is_near(key: &KeyRow, now: &Moment) -> bool {
+    key.near_end(*now).is_some()
 }
 
 /// The time from now to then: `in 10 days`, `3 hours ago`.

@@ -1,6 +1,6 @@
 "use strict";
 // The pages also work without this script. It shows local times, copies the new key, shows the date where it is needed,
-// and ticks checkboxes without a round trip.
+// and ticks several checkboxes at once.
 const minute = (at) => at.toISOString().slice(0, 16).replace("T", " ");
 for (const time of document.querySelectorAll("time")) {
   const utc = new Date(time.dateTime);
@@ -41,8 +41,8 @@ if (end) {
 }
 
 for (const button of document.querySelectorAll("[data-select]")) {
-  button.addEventListener("click", (event) => {
-    event.preventDefault();
+  button.parentElement.hidden = false;
+  button.addEventListener("click", () => {
     for (const box of button.form.elements.scope) box.checked = box.value.endsWith(button.dataset.select);
   });
 }

@@ -177,20 +177,19 @@ async function visit() {
 
 async function shortcuts() {
   const ticked = () => page.locator("[name=scope]:checked").count();
-  const press = async (name) => {
-    const loaded = javascript === "on" ? undefined : page.waitForEvent("load");
-    await page.getByRole("button", { name, exact: true }).click();
-    await loaded;
-  };
+  const press = (name) => page.getByRole("button", { name, exact: true }).click();
   await newKey();
   await look("new");
   await page.getByLabel("Name").fill("Import");
-  await press("All");
-  assert.equal(await ticked(), 6);
-  assert.equal(await page.getByLabel("Name").inputValue(), "Import", "what was typed stays");
-  await press("Read only");
-  assert.equal(await ticked(), 3);
-  // The Enter key makes the key; it does not press the first shortcut.
+  if (javascript === "on") {
+    await press("All");
+    assert.equal(await ticked(), 6);
+    await press("Read only");
+    assert.equal(await ticked(), 3);
+  } else {
+    assert.equal(await page.getByRole("button", { name: "All" }).count(), 0, "no shortcut without JavaScript");
+    await page.getByLabel("Read customers").check();
+  }
   const loaded = page.waitForEvent("load");
   await page.getByLabel("Name").press("Enter");
   await loaded;
@@ -260,9 +259,8 @@ async function endsAndReplacement() {
   await page.getByLabel("The old key expires").selectOption("At once");
   await go("button", "Replace key");
   assert.deepEqual(await api(next), [401, "expired_api_key"]);
-  await page.goto(`${address}${path}?list=ended`);
-  await look("expired");
   await page.goto(address + path);
+  assert.equal(await row("Expired").count(), 1);
 }
 
 async function revokeAndDelete(key) {
@@ -274,7 +272,6 @@ async function revokeAndDelete(key) {
   await go("button", "Revoke key");
   await page.getByText("The key is revoked.").waitFor();
   assert.deepEqual(await api(key), [401, "revoked_api_key"]);
-  await go("link", "Revoked and expired (2)");
   await row("Web shop").getByText("Revoked").waitFor();
   await look("revoked");
   await go("link", "Delete Web shop");
@@ -334,7 +331,7 @@ async function suspended() {
   await go("button", "Sign out");
 }
 
-/** With the most keys the page is still short, and each key is found. */
+/** A long list stays usable. */
 async function manyKeys() {
   const password = newTenant("chain");
   const scopes = ["all", "read", "customers:read,hardware:write", "customers:read,customers:write,employees:read,hardware:read"];
@@ -342,29 +339,15 @@ async function manyKeys() {
     server.run(["key", "create", "chain", "--name", `Branch ${count}`, "--scope", scopes[count % 4], "--expires", "365d"]);
   }
   await signIn("chain", password);
-  for (const [width, most] of [[1280, 4_000], [390, 8_000]]) {
+  for (const width of [1280, 390]) {
     await page.setViewportSize({ width, height: 800 });
-    const height = await page.evaluate(() => document.documentElement.scrollHeight);
-    assert.ok(height <= most, `${height} px at ${width}`);
     const button = await page.getByRole("button", { name: "New key" }).boundingBox();
     assert.ok(button.y < 250, `New key is at ${button.y} px`);
   }
   const target = await page.getByRole("link", { name: "Revoke Branch 119" }).boundingBox();
   assert.ok(target.height >= 44 && target.width >= 44, JSON.stringify(target));
-  await look("many", 100 * 1024);
-  await go("link", "Next");
-  await page.getByText("51 to 100 of 120").waitFor();
-  await go("link", "Key");
-  await row("Branch 0").waitFor();
-  await page.getByLabel("Name or first characters").fill("branch 11");
-  await go("button", "Filter");
-  await page.getByText("11 of 120.").waitFor();
-  assert.equal(await page.getByRole("row").count(), 12);
-  await look("filter");
-  await page.getByLabel("Name or first characters").fill("nobody");
-  await go("button", "Filter");
-  await page.getByText("No key has “nobody” in its name").waitFor();
-  await go("link", "Show all");
+  await look("many", 200 * 1024);
+  assert.equal(await page.getByRole("row").count(), 121);
   await go("button", "Sign out");
 }
 

@@ -248,8 +248,8 @@ impl Page {
     /// The query of a redirect's location.
     #[track_caller]
     pub(crate) fn query(&self) -> &str {
-        let data_dir = self.header("Location").expect("a redirect");
-        data_dir.strip_prefix(PANEL_PATH).expect("to the panel").trim_start_matches('?')
+        let location = self.header("Location").expect("a redirect");
+        location.strip_prefix(PANEL_PATH).expect("to the panel").trim_start_matches('?')
     }
 
     /// The token of the page's forms.

@@ -36,7 +36,6 @@ fn without_its_sessions_token_a_form_changes_nothing() {
             ("replace", vec![("key", id.as_str()), ("overlap", "0")]),
             ("edit", vec![("key", id.as_str()), ("name", "x")]),
             ("password", vec![("current", PASSWORD), ("new", NEW), ("again", NEW)]),
-            ("select-all", vec![]),
             ("sign-out", vec![]),
             ("", vec![]),
         ] {

@@ -1,7 +1,6 @@
 //! Sessions: the sign-in and its throttle, the cookie, the end, and the protection against session
 //! fixation.
 
-use std::num::NonZeroU32;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -162,18 +161,17 @@ fn a_form_that_waits_while_its_session_ends_changes_nothing() {
 }
 
 #[test]
-fn a_form_keeps_what_the_operator_changes_while_it_waits() {
+fn a_form_keeps_the_end_that_the_operator_sets_while_it_waits() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
     browser.send("create", &[("name", "old"), ("scope", "all")]).is(303);
     let key = panel.keys(&acme).remove(0);
     let (end, id) = (Timestamp::end_of_day("2027-01-01"), key.id.to_string());
-    let sql = "UPDATE keys SET rate_limit = 3, expires_at = '2027-01-01T23:59:59Z'";
-    let fields = [("key", &*id), ("name", "new"), ("expires", "keep"), ("shown_limit", "")];
+    let sql = "UPDATE keys SET expires_at = '2027-01-01T23:59:59Z'";
+    let fields = [("key", &*id), ("name", "new"), ("expires", "keep")];
     send_during(&panel, sql, &mut browser, &("edit", &fields)).is(303);
-    let expected =
-        KeyRow { name: "new".to_owned(), expires_at: end, rate_limit: NonZeroU32::new(3), ..key };
+    let expected = KeyRow { name: "new".to_owned(), expires_at: end, ..key };
     assert_eq!(panel.keys(&acme), [expected]);
 }
 
