@@ -70,16 +70,14 @@ def batch(method, path, body, count):
 def rename_form(server, tenant):
     """Signs the tenant's admin in, and returns a call that sends a form to rename the key."""
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    browser.addheaders = [("X-Forwarded-For", f"203.0.113.{tenant}")]
+    browser.addheaders = [("X-Forwarded-For", f"203.0.113.{tenant}"), ("Sec-Fetch-Site", "same-origin")]
 
     def panel(**form):
         data = urllib.parse.urlencode(form).encode() or None
         return browser.open(f"http://{server.address}/api_keys.php", data, 60).read().decode()
 
-    token = re.compile('name="token" value="([^"]+)"')
-    page = panel(action="sign-in", token=token.search(panel())[1], tenant=f"tenant-{tenant}", password=server.passwords[tenant])
-    form = {"action": "edit", "token": token.search(page)[1], "key": re.search(r"\?edit=(\d+)", page)[1]}
-    return partial(panel, **form, name="new", limit="", expires="keep")
+    page = panel(action="sign-in", tenant=f"tenant-{tenant}", password=server.passwords[tenant])
+    return partial(panel, action="edit", key=re.search(r"\?edit=(\d+)", page)[1], name="new", limit="", expires="keep")
 
 
 def hanging(binary):

@@ -89,7 +89,8 @@ impl Response {
         self.header("Content-Security-Policy", policy)
             .header("X-Frame-Options", "DENY")
             .header("X-Content-Type-Options", "nosniff")
-            .header("Referrer-Policy", "no-referrer")
+            // With `no-referrer`, a browser sends `Origin: null` with the panel's forms.
+            .header("Referrer-Policy", "same-origin")
     }
 
     /// Whether the response has the header `name` (in lower case).

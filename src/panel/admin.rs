@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::form::{Form, key_end, overlap, parse_limit};
 use super::page::{
-    Content, FORM_TOKEN, NO_NOTICE, Notice, Page, SESSION_ENDED, inactivity,
+    Content, NO_NOTICE, Notice, Page, SESSION_ENDED, inactivity,
 };
-use super::session::{SESSION, Session, sign_in_page};
+use super::session::{Session, set_cookie, sign_in_page};
 use super::{Panel, log_event, redirect};
 use crate::http::{Method, Request, Response};
 use crate::model::{KeyId, Scopes};
@@ -161,7 +161,7 @@ impl AdminRequest<'_> {
     /// Shows an error on the page that the form was sent from.
     fn show_error(&self, error: Notice, form: &Form) -> Result<Response, Notice> {
         match form.get("action") {
-            _ if error == SESSION_ENDED => sign_in_page(self.request, error, ""),
+            _ if error == SESSION_ENDED => Ok(sign_in_page(error, "")),
             "create" if self.check_active().is_ok() => Ok(self.form_page(error, None, form)),
             "edit" if let Ok(key) = self.changeable_key(key_id(form)) => {
                 Ok(self.form_page(error, Some(&key), form))
@@ -173,13 +173,10 @@ impl AdminRequest<'_> {
 
     /// Does what a form asks for.
     fn act(&self, form: &Form) -> Result<Response, Notice> {
-        if !self.session.sent(form) {
-            return Err(FORM_TOKEN);
-        }
         match form.get("action") {
             "sign-out" => {
                 self.panel.registry.end_session(&self.session.hash)?;
-                Ok(SESSION.set(self.request, "", redirect("?done=signed-out")))
+                Ok(set_cookie(self.request, "", redirect("?done=signed-out")))
             }
             "create" => self.create(form),
             "edit" => self.edit(form),
@@ -293,7 +290,7 @@ impl AdminRequest<'_> {
                 let hash = password::hash(new).map_err(|error| Notice::internal(&error))?;
                 self.administer().set_password(&hash)?;
                 self.log(EventKind::PasswordChanged, None);
-                return Ok(SESSION.set(self.request, "", redirect("?done=password-changed")));
+                return Ok(set_cookie(self.request, "", redirect("?done=password-changed")));
             }
             fields.push(("current", "This is not the current password.".to_owned()));
         }

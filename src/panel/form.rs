@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use jiff::Span;
 
-use super::page::{METHOD_NOT_ALLOWED, NOT_A_VISIT, Notice, TOO_LARGE};
+use super::page::{FOREIGN_FORM, METHOD_NOT_ALLOWED, NOT_A_VISIT, Notice, TOO_LARGE};
 use crate::clock::{Moment, Timestamp};
 use crate::http::request::{decode_form, form_pairs};
 use crate::http::{Body, Method, Request};
@@ -22,12 +22,12 @@ impl Form {
     /// The form in the body of a POST, or the query of a GET.
     ///
     /// A browser says in `Sec-Fetch-Dest` whether a person opens the page (`document`), or a script
-    /// or a frame asks for it. The script of `/docs` has the same origin. It must not read a form's
-    /// token or make a key.
+    /// or a frame asks for it. The script of `/docs` has the same origin. It must not read a page
+    /// or make a key.
     ///
     /// # Errors
     ///
-    /// [`NOT_A_VISIT`], [`METHOD_NOT_ALLOWED`] or [`TOO_LARGE`].
+    /// [`NOT_A_VISIT`], [`METHOD_NOT_ALLOWED`], [`FOREIGN_FORM`] or [`TOO_LARGE`].
     pub(super) fn read(request: &Request) -> Result<Form, Notice> {
         if request.header("sec-fetch-dest").is_some_and(|purpose| purpose != "document") {
             return Err(NOT_A_VISIT);
@@ -36,8 +36,9 @@ impl Form {
             Method::GET | Method::HEAD => {
                 Ok(Form::parse(request.query.as_deref().unwrap_or_default()))
             }
+            Method::POST if !is_of_this_origin(request) => Err(FOREIGN_FORM),
             Method::POST => match &request.body {
-                // A body that is no form has no token, and changes nothing.
+                // A body that is no form has no action, and changes nothing.
                 Body::Whole(body) if body.len() <= MAX_BODY => {
                     Ok(std::str::from_utf8(body).map(Form::parse).unwrap_or_default())
                 }
@@ -83,6 +84,19 @@ impl Form {
         let text = self.get(name);
         if is_positive_integer(text) { text.parse().map(KeyId).ok() } else { None }
     }
+}
+
+/// Whether a page of this server sent the form, or its user did without a page (`none`). Otherwise
+/// a foreign page could send a form with the cookie of an admin who visits it.
+///
+/// Browsers send `Sec-Fetch-Site` over HTTPS and to this machine. To another machine over HTTP, they
+/// name the page's address in `Origin`, unless the page has the policy `no-referrer`.
+fn is_of_this_origin(request: &Request) -> bool {
+    if let Some(site) = request.header("sec-fetch-site") {
+        return matches!(site, "same-origin" | "none");
+    }
+    let origin = request.header("origin").and_then(|origin| origin.split_once("://"));
+    origin.is_some_and(|(_, host)| request.header("host") == Some(host))
 }
 
 /// When a key expires: values and labels.

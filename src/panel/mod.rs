@@ -90,7 +90,7 @@ impl Panel {
             return Ok(Admission::HashPassword);
         }
         Ok(match Session::find(self, request)? {
-            None => Admission::Respond(signed_out(request, &form)?),
+            None => Admission::Respond(signed_out(request, &form)),
             Some(_) if is_form(request, &form, "password") => Admission::HashPassword,
             Some(session) => Admission::SignedIn(session.tenant),
         })
@@ -102,15 +102,15 @@ impl Panel {
         protect(self.handle(request, responder).unwrap_or_else(failure_page))
     }
 
-    /// A form passes these checks, in this order: its size, the session, its token, its fields. The
+    /// A form passes these checks, in this order: its origin, its size, the session, its fields. The
     /// session may have ended while the request waited.
     fn handle(&self, request: &Request, responder: &mut Responder) -> Result<Response, Notice> {
         let form = Form::read(request)?;
         if is_form(request, &form, "sign-in") {
-            return sign_in(self, request, &form, responder);
+            return Ok(sign_in(self, request, &form, responder));
         }
         let Some(session) = &Session::find(self, request)? else {
-            return signed_out(request, &form);
+            return Ok(signed_out(request, &form));
         };
         responder.log_tenant(&session.tenant.name, "");
         let admin = AdminRequest { panel: self, request, session };
@@ -125,7 +125,7 @@ fn is_form(request: &Request, form: &Form, action: &str) -> bool {
 
 /// The page of a request without a session. It tells nothing of what another admin has done in this
 /// browser, even after a step back.
-fn signed_out(request: &Request, form: &Form) -> Result<Response, Notice> {
+fn signed_out(request: &Request, form: &Form) -> Response {
     let notice = match form.get("done") {
         _ if request.method == Method::POST => SESSION_ENDED,
         "signed-out" => Notice::success("You are signed out."),
@@ -134,7 +134,7 @@ fn signed_out(request: &Request, form: &Form) -> Result<Response, Notice> {
         ),
         _ => NO_NOTICE,
     };
-    sign_in_page(request, notice, "")
+    sign_in_page(notice, "")
 }
 
 /// Adds the security headers. `/docs` has the same origin, and runs a script of another project. The

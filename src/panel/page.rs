@@ -34,12 +34,13 @@ pub(super) const NO_NOTICE: Notice = Notice::success("");
 /// The response does not say which of both is wrong.
 pub(super) const WRONG_CREDENTIALS: Notice =
     Notice::new(401, "The tenant or the password is wrong.");
-pub(super) const SIGN_IN_TOKEN: Notice =
-    Notice::new(403, "This form was too old, or your browser blocks cookies. Please try again.");
 pub(super) const SESSION_ENDED: Notice =
     Notice::new(403, "Your session is over. Nothing was changed. Please sign in again.");
-pub(super) const FORM_TOKEN: Notice =
-    Notice::new(403, "This form was too old or did not come from this page. Nothing was changed.");
+pub(super) const FOREIGN_FORM: Notice = Notice::new(
+    403,
+    "Your browser does not say that this form came from this page. Nothing was changed. \
+     Open the page itself, and send the form from there.",
+);
 pub(super) const NOT_A_VISIT: Notice = Notice::new(
     403,
     "A script or a frame asked for this page. Nothing was changed. Open the page itself.",
@@ -152,8 +153,6 @@ pub(super) enum Content<'a> {
     SignIn {
         /// The tenant's name as it was typed.
         tenant: &'a str,
-        /// The token of the form.
-        token: &'a str,
     },
     Keys {
         /// The active keys first, then the newest.

@@ -1,19 +1,12 @@
-//! Who uses the panel: the sign-in, its throttle, sessions, their cookies, and the tokens against
-//! cross-site request forgery.
-//!
-//! Over HTTPS the names of the cookies begin with `__Host-`. Browsers accept such a cookie from
-//! this host only, so another host of the domain cannot set it (RFC 6265bis section 4.1.3.2).
+//! Who uses the panel: the sign-in, its throttle, sessions and their cookie.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use base64ct::{Base64UrlUnpadded, Encoding as _};
 use parking_lot::Mutex;
-use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
 
 use super::form::Form;
-use super::page::{Content, Notice, Page, SIGN_IN_TOKEN, TOO_MANY_ATTEMPTS, WRONG_CREDENTIALS};
+use super::page::{Content, Notice, Page, TOO_MANY_ATTEMPTS, WRONG_CREDENTIALS};
 use super::{Panel, log_event, redirect};
 use crate::http::request::address_of;
 use crate::http::{Request, Responder, Response};
@@ -25,55 +18,36 @@ use crate::store::registry::{EventKind, RegistryError, SESSION_SECONDS, TenantRo
 /// are shorter.
 const MAX_ECHO: usize = 80;
 
-/// Length of every token in characters ([`secret::generate_token`]).
+/// Length of a session's token in characters ([`secret::generate_token`]).
 const TOKEN_LENGTH: usize = 43;
 
-/// A cookie of the panel, which holds a token.
-pub(super) struct Cookie {
-    name: &'static str,
-    seconds: i64,
+/// Over HTTPS the name begins with `__Host-`. Browsers accept such a cookie from this host only, so
+/// another host of the domain cannot set it (RFC 6265bis section 4.1.3.2).
+fn cookie_name(request: &Request) -> &'static str {
+    if request.secure { "__Host-tenantdesk-session" } else { "tenantdesk-session" }
 }
 
-pub(super) const SESSION: Cookie = Cookie { name: "tenantdesk-session", seconds: SESSION_SECONDS };
-
-/// The sign-in form is bound to it.
-const SIGN_IN: Cookie = Cookie { name: "tenantdesk-sign-in", seconds: 60 * 60 };
-
-impl Cookie {
-    fn full_name(&self, request: &Request) -> String {
-        format!("{}{}", if request.secure { "__Host-" } else { "" }, self.name)
-    }
-
-    /// Returns the token in this cookie.
-    fn read<'a>(&self, request: &'a Request) -> Option<&'a str> {
-        let full_name = self.full_name(request);
-        for pair in request.headers("cookie").flat_map(|header| header.split(';')) {
-            if let Some((name, token)) = pair.trim().split_once('=')
-                && name == full_name
-                && token.len() == TOKEN_LENGTH
-            {
-                return Some(token);
-            }
+/// Returns the token in the session's cookie.
+fn read_cookie(request: &Request) -> Option<&str> {
+    for pair in request.headers("cookie").flat_map(|header| header.split(';')) {
+        if let Some((name, token)) = pair.trim().split_once('=')
+            && name == cookie_name(request)
+            && token.len() == TOKEN_LENGTH
+        {
+            return Some(token);
         }
-        None
     }
+    None
+}
 
-    /// Sets the cookie to `token`, or deletes it if that is empty.
-    pub(super) fn set(&self, request: &Request, token: &str, response: Response) -> Response {
-        let secure = if request.secure { "; Secure" } else { "" };
-        let seconds = if token.is_empty() { 0 } else { self.seconds };
-        let name = self.full_name(request);
-        let cookie =
-            format!("{name}={token}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}");
-        response.header("Set-Cookie", cookie)
-    }
-
-    /// Derives the token of the forms that belong to the cookie with this token. The token of the
-    /// forms does not reveal the token of the cookie, and cannot be derived without it.
-    fn form_token(&self, token: &str) -> String {
-        let text = format!("tenantdesk form {}\0{token}", self.name);
-        Base64UrlUnpadded::encode_string(&Sha256::digest(text))
-    }
+/// Sets the session's cookie to `token`, or deletes it if that is empty.
+pub(super) fn set_cookie(request: &Request, token: &str, response: Response) -> Response {
+    let name = cookie_name(request);
+    let seconds = if token.is_empty() { 0 } else { SESSION_SECONDS };
+    let secure = if request.secure { "; Secure" } else { "" };
+    let cookie =
+        format!("{name}={token}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}");
+    response.header("Set-Cookie", cookie)
 }
 
 /// A valid session.
@@ -82,42 +56,19 @@ pub(super) struct Session {
     pub(super) tenant: TenantRow,
     /// The SHA-256 of the cookie's token, as stored.
     pub(super) hash: [u8; 32],
-    /// The token in its forms.
-    pub(super) token: String,
 }
 
 impl Session {
     pub(super) fn find(panel: &Panel, request: &Request) -> Result<Option<Session>, Notice> {
-        let Some(token) = SESSION.read(request) else { return Ok(None) };
+        let Some(token) = read_cookie(request) else { return Ok(None) };
         let hash = secret::hash(token);
         let tenant = panel.registry.find_session(&hash, request.received_at)?;
-        Ok(tenant.map(|tenant| Session { tenant, hash, token: SESSION.form_token(token) }))
-    }
-
-    /// Whether a form came from a page of this session.
-    pub(super) fn sent(&self, form: &Form) -> bool {
-        is_equal(form.get("token"), &self.token)
+        Ok(tenant.map(|tenant| Session { tenant, hash }))
     }
 }
 
-/// Compares in constant time.
-fn is_equal(given: &str, expected: &str) -> bool {
-    given.as_bytes().ct_eq(expected.as_bytes()).into()
-}
-
-/// The sign-in page. Its form is bound to its cookie.
-pub(super) fn sign_in_page(
-    request: &Request,
-    notice: Notice,
-    tenant: &str,
-) -> Result<Response, Notice> {
-    let cookie = match SIGN_IN.read(request) {
-        Some(cookie) => cookie.to_owned(),
-        None => secret::generate_token().map_err(RegistryError::from)?,
-    };
-    let content = Content::SignIn { tenant, token: &SIGN_IN.form_token(&cookie) };
-    let page = Page { session: None, title: "Sign in", notice, content };
-    Ok(SIGN_IN.set(request, &cookie, page.respond()))
+pub(super) fn sign_in_page(notice: Notice, tenant: &str) -> Response {
+    Page { session: None, title: "Sign in", notice, content: Content::SignIn { tenant } }.respond()
 }
 
 /// Handles the sign-in form.
@@ -126,25 +77,20 @@ pub(super) fn sign_in(
     request: &Request,
     form: &Form,
     responder: &mut Responder,
-) -> Result<Response, Notice> {
+) -> Response {
     let name = form.get("tenant");
-    let shown: String = name.chars().take(MAX_ECHO).collect();
-    let expected = SIGN_IN.read(request).map(|cookie| SIGN_IN.form_token(cookie));
-    if !expected.is_some_and(|expected| is_equal(form.get("token"), &expected)) {
-        return sign_in_page(request, SIGN_IN_TOKEN, &shown);
-    }
     match create_session(panel, request, name, form.get("password")) {
         Ok(token) => {
             log_event(request, name, EventKind::SignedIn, None);
             responder.log_tenant(name, "");
-            let response = SESSION.set(request, &token, redirect(""));
-            Ok(SIGN_IN.set(request, "", response))
+            set_cookie(request, &token, redirect(""))
         }
         Err(error) => {
+            let shown: String = name.chars().take(MAX_ECHO).collect();
             if error == WRONG_CREDENTIALS {
                 log_event(request, &shown, EventKind::FailedSignIn, None);
             }
-            sign_in_page(request, error, &shown)
+            sign_in_page(error, &shown)
         }
     }
 }

@@ -4,6 +4,7 @@
 //   node panel.mjs BINARY on|off [DIRECTORY FOR SCREENSHOTS]     with or without JavaScript
 
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
 import { join } from "node:path";
 import { audit, overflow, startBrowser, startServer } from "./driver.mjs";
 
@@ -14,7 +15,7 @@ const largest = 30 * 1024;
 const server = await startServer(binary);
 const address = server.url;
 const newTenant = (name) => JSON.parse(server.run(["--json", "tenant", "create", name])).password;
-const browser = await startBrowser();
+const browser = await startBrowser(["--host-resolver-rules=MAP *.example 127.0.0.1"]);
 const context = await browser.newContext({
   javaScriptEnabled: javascript === "on",
   viewport: { width: 1280, height: 800 },
@@ -173,6 +174,41 @@ async function visit() {
   await suspended();
   await manyKeys();
   await tooMany();
+  await foreignPages();
+}
+
+/** An admin who is signed in presses a button of another page. Over HTTP, browsers send `Sec-Fetch-Site` to this machine alone. */
+async function foreignPages() {
+  const password = newTenant("target");
+  const { port } = new URL(address);
+  const fields = { create: { name: "stolen", scope: "all", expires: "never" }, "sign-in": { tenant: "target", password } };
+  const trap = createServer((request, response) => {
+    const [, host, action] = request.url.split("/");
+    const inputs = Object.entries({ action, ...fields[action] }).map(([name, value]) => `<input name="${name}" value="${value}">`);
+    response.setHeader("Content-Type", "text/html");
+    response.end(`<form method="post" action="http://${host}:${port}${path}">${inputs.join("")}<button>Win</button></form>`);
+  });
+  await new Promise((listening) => trap.listen(0, "127.0.0.1", listening));
+  for (const host of ["127.0.0.1", "desk.example"]) {
+    for (const trapHost of ["127.0.0.1", "desk.example", "www.desk.example", "evil.example"]) {
+      const visitor = await browser.newContext({ javaScriptEnabled: javascript === "on" });
+      const visited = await visitor.newPage();
+      await visited.goto(`http://${host}:${port}${path}`);
+      await visited.getByLabel("Tenant").fill("target");
+      await visited.getByLabel("Password").fill(password);
+      await visited.getByRole("button", { name: "Sign in" }).click();
+      await visited.getByRole("heading", { name: "No keys yet" }).waitFor();
+      for (const action of ["create", "sign-in"]) {
+        await visited.goto(`http://${trapHost}:${trap.address().port}/${host}/${action}`);
+        await visited.getByRole("button", { name: "Win" }).click();
+        await visited.getByText("does not say that this form came from this page").waitFor();
+      }
+      await visited.goto(`http://${host}:${port}${path}`);
+      await visited.getByRole("heading", { name: "No keys yet" }).waitFor();
+      await visitor.close();
+    }
+  }
+  trap.close();
 }
 
 async function shortcuts() {

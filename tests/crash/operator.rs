@@ -187,7 +187,8 @@ pub(crate) fn try_change_password_in_panel(
             cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let call = api
             .call(method, "/api_keys.php")
-            .header("Content-Type", "application/x-www-form-urlencoded");
+            .header("Content-Type", "application/x-www-form-urlencoded")
+            .header("Sec-Fetch-Site", "same-origin");
         let reply = call.header("Cookie", &sent.join("; ")).body(fields.join("&")).try_send()?;
         for (_, value) in
             reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"))
@@ -197,23 +198,9 @@ pub(crate) fn try_change_password_in_panel(
         }
         Ok::<Reply, io::Error>(reply)
     };
-    let token = |page: String| {
-        page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
-    };
-    let form = token(ask("GET", &[])?.is(200).text());
-    ask(
-        "POST",
-        &[("action", "sign-in"), ("token", &form), ("tenant", tenant), ("password", present)],
-    )?
-    .is(303);
-    let form = token(ask("GET", &[])?.is(200).text());
-    let fields = [
-        ("action", "password"),
-        ("token", &form),
-        ("current", present),
-        ("new", new),
-        ("again", new),
-    ];
+    let fields = [("action", "sign-in"), ("tenant", tenant), ("password", present)];
+    ask("POST", &fields)?.is(303);
+    let fields = [("action", "password"), ("current", present), ("new", new), ("again", new)];
     ask("POST", &fields)?.is(303);
     Ok(())
 }

@@ -129,7 +129,6 @@ fn others_are_served_beside_forms<B>(
             let id = busy.key(ALL).id.to_string();
             let mut browser = Browser::at(server, "192.0.2.1");
             browser.sign_in(&busy.name, &busy.password).is(303);
-            browser.keep(&browser.ask("GET", ""));
             (browser, id)
         })
         .collect();
@@ -138,7 +137,8 @@ fn others_are_served_beside_forms<B>(
         let forms = admins.iter().map(|(browser, id)| {
             let form = browser.form("edit", &[("key", id), ("name", &name), ("expires", "never")]);
             let headers = format!(
-                "Cookie: {}\r\nContent-Type: application/x-www-form-urlencoded\r\n",
+                "Cookie: {}\r\nSec-Fetch-Site: same-origin\r\n\
+                 Content-Type: application/x-www-form-urlencoded\r\n",
                 browser.cookie
             );
             request("POST", "/api_keys.php", "", &headers, &form)

@@ -71,8 +71,7 @@ impl Panel {
             cookies: BTreeMap::new(),
             secure: false,
             client: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            token: String::new(),
-            purpose: None,
+            headers: vec![("sec-fetch-site", "same-origin")],
         }
     }
 
@@ -106,15 +105,13 @@ impl Panel {
     }
 }
 
-/// A browser: its cookies, and the form token of the current page.
+/// A browser: its cookies and headers.
 pub(crate) struct BrowserSession<'a> {
     pub panel: &'a Panel,
     pub cookies: BTreeMap<String, String>,
     pub secure: bool,
     pub client: IpAddr,
-    pub token: String,
-    /// The value of `Sec-Fetch-Dest`, which browsers send over HTTPS and to this machine.
-    pub purpose: Option<&'static str>,
+    pub headers: Vec<(&'static str, &'static str)>,
 }
 
 impl BrowserSession<'_> {
@@ -123,17 +120,10 @@ impl BrowserSession<'_> {
         self.ask(Method::GET, query, None)
     }
 
-    /// Sends a form of the current page; `action` is its button.
+    /// Sends a form; `action` is its button.
     #[track_caller]
     pub(crate) fn send(&mut self, action: &str, fields: &[(&str, &str)]) -> Page {
-        let token = self.token.clone();
-        self.send_with(&token, action, fields)
-    }
-
-    /// Sends a form with another token.
-    #[track_caller]
-    pub(crate) fn send_with(&mut self, token: &str, action: &str, fields: &[(&str, &str)]) -> Page {
-        let mut fields = [&[("action", action), ("token", token)], fields].concat();
+        let mut fields = [&[("action", action)], fields].concat();
         if !fields.iter().any(|(name, _)| *name == "expires") {
             fields.push(("expires", "never"));
         }
@@ -142,7 +132,6 @@ impl BrowserSession<'_> {
 
     #[track_caller]
     pub(crate) fn sign_in(&mut self, tenant: &str, password: &str) -> Page {
-        self.get("").is(200);
         self.send("sign-in", &[("tenant", tenant), ("password", password)])
     }
 
@@ -169,8 +158,8 @@ impl BrowserSession<'_> {
         let cookies: Vec<String> =
             self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         request.headers.insert("cookie", cookies.join("; ").parse().unwrap());
-        if let Some(purpose) = self.purpose {
-            request.headers.insert("sec-fetch-dest", purpose.parse().unwrap());
+        for (name, value) in &self.headers {
+            request.headers.insert(*name, value.parse().unwrap());
         }
         if let Some(form) = form {
             request
@@ -186,9 +175,6 @@ impl BrowserSession<'_> {
         let request = self.request(method, query, form);
         let page = self.panel.ask(&request);
         self.keep_cookies(&page);
-        if let Some(token) = page.token() {
-            self.token = token;
-        }
         page
     }
 
@@ -252,11 +238,6 @@ impl Page {
         location.strip_prefix(PANEL_PATH).expect("to the panel").trim_start_matches('?')
     }
 
-    /// The token of the page's forms.
-    pub(crate) fn token(&self) -> Option<String> {
-        between(&self.text(), "name=\"token\" value=\"", "\"")
-    }
-
     /// The new key on the page.
     pub(crate) fn new_key(&self) -> Option<String> {
         between(&self.text(), "<code id=\"secret\" tabindex=\"0\">", "<")
@@ -268,7 +249,7 @@ impl Page {
         for (name, value) in [
             ("X-Frame-Options", "DENY"),
             ("X-Content-Type-Options", "nosniff"),
-            ("Referrer-Policy", "no-referrer"),
+            ("Referrer-Policy", "same-origin"),
         ] {
             assert_eq!(
                 self.all(name).collect::<Vec<_>>(),

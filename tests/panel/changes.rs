@@ -1,4 +1,4 @@
-//! Forms: their tokens, other tenants' keys, size limits, inactive tenants, and the change of the
+//! Forms: their origin, other tenants' keys, size limits, inactive tenants, and the change of the
 //! password.
 
 use tenantdesk::http::{Body, Method};
@@ -15,20 +15,29 @@ fn key(panel: &Panel, tenant: &TenantRow) -> KeyRow {
 }
 
 #[test]
-fn without_its_sessions_token_a_form_changes_nothing() {
+fn a_form_from_elsewhere_changes_nothing() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let row = key(&panel, &acme);
     let id = row.id.to_string();
-    let others = panel.signed_in("acme").token;
     let mut browser = panel.signed_in("acme");
-    let sign_in_token = {
-        let mut stranger = panel.browser();
-        stranger.get("");
-        stranger.token
-    };
-    let cut = browser.token[..42].to_owned();
-    for token in ["", "A", &"A".repeat(43), &cut, &others, &sign_in_token] {
+    let host = ("host", "desk.example:8080");
+    for headers in [
+        vec![("sec-fetch-site", "cross-site")],
+        // Another port of this host, or another host of this domain.
+        vec![("sec-fetch-site", "same-site")],
+        vec![("sec-fetch-site", "same-site"), host, ("origin", "http://desk.example:8080")],
+        vec![("sec-fetch-site", "")],
+        vec![host, ("origin", "http://desk.example")],
+        vec![host, ("origin", "http://desk.example:8081")],
+        vec![host, ("origin", "http://desk.example:8080.evil.example")],
+        vec![host, ("origin", "null")],
+        vec![host, ("origin", "desk.example:8080")],
+        vec![("origin", "http://")],
+        vec![host],
+        vec![],
+    ] {
+        browser.headers.clone_from(&headers);
         for (action, fields) in [
             ("create", vec![("name", "x"), ("scope", "all")]),
             ("revoke", vec![("key", id.as_str())]),
@@ -36,15 +45,37 @@ fn without_its_sessions_token_a_form_changes_nothing() {
             ("replace", vec![("key", id.as_str()), ("overlap", "0")]),
             ("edit", vec![("key", id.as_str()), ("name", "x")]),
             ("password", vec![("current", PASSWORD), ("new", NEW), ("again", NEW)]),
+            ("sign-in", vec![("tenant", "acme"), ("password", PASSWORD)]),
             ("sign-out", vec![]),
             ("", vec![]),
         ] {
-            browser.send_with(token, action, &fields).is(403).saying("Nothing was changed.");
+            let page = browser.send(action, &fields).is(403).saying("Nothing was changed.");
+            assert_eq!(page.header("Set-Cookie"), None, "{headers:?}");
         }
     }
     assert_eq!(panel.keys(&acme), [row]);
     assert!(browser.is_signed_in());
-    panel.browser().sign_in("acme", PASSWORD).is(303);
+}
+
+#[test]
+fn a_form_of_this_origin_is_taken_from_every_browser() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    for headers in [
+        vec![("sec-fetch-site", "same-origin")],
+        // The user sends the form again from the history.
+        vec![("sec-fetch-site", "none")],
+        // Behind a proxy, the host may lack the port.
+        vec![("sec-fetch-site", "same-origin"), ("origin", "https://desk.example:8443")],
+        vec![("host", "desk.example:8080"), ("origin", "http://desk.example:8080")],
+        vec![("host", "desk.example"), ("origin", "https://desk.example")],
+        vec![("host", "[2001:db8::7]:8080"), ("origin", "http://[2001:db8::7]:8080")],
+    ] {
+        browser.headers = headers;
+        browser.send("create", &[("name", "x"), ("scope", "all")]).is(303);
+    }
+    assert_eq!(panel.keys(&acme).len(), 6);
 }
 
 #[test]
@@ -57,8 +88,7 @@ fn a_get_changes_nothing() {
         browser.get(query).is(200).saying("its secret name").saying("This cannot be undone.");
     }
     browser.get("replace=1").is(200).saying("its secret name").saying("The old key expires");
-    let token = browser.token.clone();
-    browser.get(&format!("action=delete&key=1&token={token}")).is(200);
+    browser.get("action=delete&key=1").is(200);
     assert_eq!(panel.keys(&acme), [row]);
 }
 
@@ -97,11 +127,10 @@ fn a_body_over_16_kib_is_refused() {
         .send("create", &[("name", &"x".repeat(16 * 1024)), ("scope", "all")])
         .is(413)
         .saying("too large");
-    let mut request = panel.request(Method::POST);
+    let mut request = browser.request(Method::POST, "", None);
     request.body = Body::TooLarge;
     panel.ask(&request).is(413);
-    let token = browser.token.clone();
-    let start = format!("action=create&token={token}&scope=all&expires=1y&name=fits&padding=");
+    let start = "action=create&scope=all&expires=1y&name=fits&padding=";
     let fits = format!("{start}{}", "x".repeat(16 * 1024 - start.len()));
     browser.ask(Method::POST, "", Some(fits)).is(303);
     assert_eq!(panel.keys(&acme).len(), 1);
@@ -227,12 +256,12 @@ fn only_a_visit_of_the_page_is_served_and_no_script_of_another_page() {
     let mut browser = panel.signed_in("acme");
     let fields = [("name", "Web shop"), ("scope", "customers:read")];
     for purpose in ["empty", "iframe", "script"] {
-        browser.purpose = Some(purpose);
-        assert_eq!(browser.get("").is(403).token(), None, "{purpose}");
+        browser.headers = vec![("sec-fetch-site", "same-origin"), ("sec-fetch-dest", purpose)];
+        assert!(!browser.get("").is(403).text().contains("<form"), "{purpose}");
         browser.send("create", &fields).is(403);
         assert!(panel.keys(&tenant).is_empty(), "{purpose}");
     }
-    browser.purpose = Some("document");
+    browser.headers = vec![("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "document")];
     let page = browser.send("create", &fields).is(303);
     assert_eq!(page.header("Cross-Origin-Opener-Policy"), Some("same-origin"));
     assert_eq!(panel.keys(&tenant).len(), 1);

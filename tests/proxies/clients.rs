@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 
+use crate::support::browser::encode;
 use crate::support::proxy::{HOST, Kind, Proxy};
 use crate::support::{Setup, TestServer, until, uuid};
 
@@ -61,20 +62,34 @@ fn the_clients_own_address_is_logged_and_one_that_it_made_up_is_ignored() {
     }
 }
 
+/// A browser without `Sec-Fetch-Site` sends a form through the proxy. The panel compares `Origin` and
+/// `Host` as they arrive.
 #[test]
-fn the_panels_cookie_is_secure_behind_https() {
-    for (_server, proxy) in deployments() {
-        let mut connection = proxy.connect_from(Ipv4Addr::LOCALHOST).unwrap();
-        let request =
-            format!("GET /api_keys.php HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
-        connection.write_all(request.as_bytes()).unwrap();
-        let mut response = String::new();
-        let _ = connection.read_to_string(&mut response);
-        let cookie = response
-            .lines()
-            .find(|line| line.to_lowercase().starts_with("set-cookie:"))
-            .unwrap_or_default();
+fn a_sign_in_through_https_sets_a_secure_cookie() {
+    for (server, proxy) in deployments() {
+        let tenant = server.tenant("acme");
+        let sign_in =
+            [("action", "sign-in"), ("tenant", &*tenant.name), ("password", &tenant.password)];
+        let form = encode(&sign_in);
+        let send = |origin: &str| {
+            let mut connection = proxy.connect_from(Ipv4Addr::LOCALHOST).unwrap();
+            let request = format!(
+                "POST /api_keys.php HTTP/1.1\r\nHost: {HOST}\r\nOrigin: {origin}\r\n\
+                 Content-Length: {}\r\nConnection: close\r\n\r\n{form}",
+                form.len()
+            );
+            connection.write_all(request.as_bytes()).unwrap();
+            let mut response = String::new();
+            let _ = connection.read_to_string(&mut response);
+            response
+        };
+        let response = send(&format!("https://{HOST}"));
+        assert!(response.starts_with("HTTP/1.1 303"), "{response}");
+        let mut lines = response.lines();
+        let cookie = lines.find(|line| line.to_lowercase().starts_with("set-cookie:")).unwrap();
         assert!(cookie.contains("Secure"), "{response}");
+        let response = send("https://evil.example");
+        assert!(response.starts_with("HTTP/1.1 403"), "{response}");
     }
 }
 

@@ -1,42 +1,41 @@
 //! A browser that uses the panel of a running server.
 
-use super::{Reply, TestServer};
+use super::client::Call;
+use super::{Api, Reply, TestServer};
 
 /// A browser behind a local proxy that forwards its address.
-pub(crate) struct Browser<'a> {
-    server: &'a TestServer,
+pub(crate) struct Browser {
+    api: Api,
     address: &'static str,
     pub cookie: String,
-    token: String,
 }
 
-impl Browser<'_> {
-    pub(crate) fn at<'a>(server: &'a TestServer, address: &'static str) -> Browser<'a> {
-        let mut browser = Browser { server, address, cookie: String::new(), token: String::new() };
-        let page = browser.ask("GET", "").is(200);
-        browser.keep(&page);
-        browser
+impl Browser {
+    pub(crate) fn at(server: &TestServer, address: &'static str) -> Browser {
+        Browser { api: server.anonymous(), address, cookie: String::new() }
     }
 
     pub(crate) fn ask(&self, method: &str, body: &str) -> Reply {
-        let api = self.server.anonymous();
-        let call = api.call(method, "/api_keys.php").header("X-Forwarded-For", self.address);
-        let call = call
-            .header("Content-Type", "application/x-www-form-urlencoded")
-            .header("Cookie", &self.cookie);
-        call.body(body.as_bytes()).send()
+        self.call(method, body).send()
     }
 
-    pub(crate) fn keep(&mut self, page: &Reply) {
+    /// A request that was not sent yet.
+    pub(crate) fn call(&self, method: &str, body: &str) -> Call<'_> {
+        let call = self.api.call(method, "/api_keys.php");
+        call.header("X-Forwarded-For", self.address)
+            .header("Sec-Fetch-Site", "same-origin")
+            .header("Content-Type", "application/x-www-form-urlencoded")
+            .header("Cookie", &self.cookie)
+            .body(body.as_bytes())
+    }
+
+    fn keep(&mut self, page: &Reply) {
         for (_, cookie) in
             page.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"))
         {
             if !cookie.contains("Max-Age=0") {
                 self.cookie = cookie.split(';').next().unwrap().to_owned();
             }
-        }
-        if let Some((_, rest)) = page.text().split_once("name=\"token\" value=\"") {
-            self.token = rest.split('"').next().unwrap().to_owned();
         }
     }
 
@@ -46,8 +45,7 @@ impl Browser<'_> {
 
     /// The body of a form.
     pub(crate) fn form(&self, action: &str, fields: &[(&str, &str)]) -> String {
-        let fields = [&[("action", action), ("token", &self.token)], fields].concat();
-        encode(&fields)
+        encode(&[&[("action", action)], fields].concat())
     }
 
     pub(crate) fn sign_in(&mut self, tenant: &str, password: &str) -> Reply {
