@@ -4,9 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::form::{Form, key_end, overlap, parse_limit};
-use super::page::{
-    Content, NO_NOTICE, Notice, Page, SESSION_ENDED, inactivity,
-};
+use super::page::{Content, NO_NOTICE, Notice, Page, SESSION_ENDED, inactivity};
 use super::session::{Session, set_cookie, sign_in_page};
 use super::{Panel, log_event, redirect};
 use crate::http::{Method, Request, Response};
@@ -38,10 +36,10 @@ pub(super) struct AdminRequest<'a> {
 pub(super) struct PendingKey {
     /// The hash of the session that created it.
     session: [u8; 32],
-    id: KeyId,
-    name: String,
-    /// The key itself.
+    row: KeyRow,
     secret: String,
+    /// The key that the new one replaces, with its new end.
+    old: Option<KeyRow>,
     /// Monotonic.
     since: Duration,
 }
@@ -84,13 +82,26 @@ impl AdminRequest<'_> {
         if let Some(id) = query.id("new").filter(|_| self.request.method == Method::GET) {
             return self.new_key_page(id);
         }
-        let notice = Notice::success(match query.get("done") {
-            "changed" => "The key is changed.",
-            "revoked" => "The key is revoked. Requests with it are refused from now on.",
-            "deleted" => "The key is deleted.",
-            _ => "",
-        });
-        self.keys_page(notice)
+        self.keys_page(self.outcome(query)?)
+    }
+
+    /// What the form before this page did to the key of the query. An event has the name of a deleted
+    /// key, too.
+    fn outcome(&self, query: &Form) -> Result<Notice, Notice> {
+        let outcome = match query.get("done") {
+            "changed" => "is changed.",
+            "revoked" => "is revoked. Requests with it are refused from now on.",
+            "deleted" => "is deleted. Requests with it are refused from now on.",
+            _ => return Ok(NO_NOTICE),
+        };
+        let events = self.panel.registry.admin_changes(self.session.tenant.id, EVENTS)?;
+        let mut keys = events.into_iter().filter_map(|event| event.key);
+        Ok(match keys.find(|key| Some(key.id) == query.id("key")) {
+            Some(key) => {
+                Notice::success(format!("Key {} “{}” {outcome}", key.id, printable(&key.name)))
+            }
+            None => Notice::success(format!("The key {outcome}")),
+        })
     }
 
     fn page(&self, title: &str, notice: Notice, content: Content<'_>) -> Response {
@@ -109,15 +120,22 @@ impl AdminRequest<'_> {
     fn new_key_page(&self, id: KeyId) -> Result<Response, Notice> {
         self.panel.forget_unfetched_keys(self.request.received_at);
         let mut keys = self.panel.pending_keys.lock();
-        let place = keys.iter().position(|key| (key.session, key.id) == (self.session.hash, id));
+        let place =
+            keys.iter().position(|key| (key.session, key.row.id) == (self.session.hash, id));
         let key = place.and_then(|place| keys.remove(place));
         drop(keys);
-        let Some(PendingKey { name, secret, .. }) = key else {
+        let Some(PendingKey { row, secret, old, .. }) = key else {
             let notice = Notice::success("A new key is shown once and cannot be shown again.");
             return self.keys_page(notice);
         };
-        let title = format!("Your new key “{}”", printable(&name));
-        let content = Content::NewKey { secret: &secret, server: &self.server() };
+        let title = format!("Your new key “{}”", printable(&row.name));
+        let content = Content::NewKey {
+            key: &row,
+            secret: &secret,
+            old: old.as_ref(),
+            now: self.request.received_at,
+            server: &self.server(),
+        };
         Ok(self.page(&title, NO_NOTICE, content))
     }
 
@@ -184,12 +202,12 @@ impl AdminRequest<'_> {
             "revoke" => {
                 let key = self.administer().revoke_key(key_id(form))?;
                 self.log(EventKind::KeyRevoked, Some(key.id));
-                Ok(redirect("?done=revoked"))
+                Ok(redirect(&format!("?done=revoked&key={}", key.id)))
             }
             "delete" => {
                 let key = self.administer().delete_key(key_id(form))?;
                 self.log(EventKind::KeyDeleted, Some(key.id));
-                Ok(redirect("?done=deleted"))
+                Ok(redirect(&format!("?done=deleted&key={}", key.id)))
             }
             "password" => self.change_password(form),
             _ => Err(Notice::invalid("This page has no such form. Nothing was changed.")),
@@ -199,7 +217,7 @@ impl AdminRequest<'_> {
     fn create(&self, form: &Form) -> Result<Response, Notice> {
         self.check_active()?;
         let (row, key) = self.administer().create_key(&self.read_key(form, None)?)?;
-        Ok(self.show_once(row, key))
+        Ok(self.show_once(row, key, None))
     }
 
     fn edit(&self, form: &Form) -> Result<Response, Notice> {
@@ -215,7 +233,7 @@ impl AdminRequest<'_> {
         for action in actions {
             self.log(action, Some(key.id));
         }
-        Ok(redirect("?done=changed"))
+        Ok(redirect(&format!("?done=changed&key={}", key.id)))
     }
 
     /// Reads the form for a new key, or for a change of `key`, whose scopes stay.
@@ -234,7 +252,7 @@ impl AdminRequest<'_> {
         if key.is_none() || changes_end(form) {
             match key_end(form.get("expires"), form.get("date"), self.request.received_at) {
                 Ok(end) => new.expires_at = end,
-                Err(error) => fields.push(("end", error.to_owned())),
+                Err((field, error)) => fields.push((field, error.to_owned())),
             }
         }
         // The operator may have given the key more than the server's limit.
@@ -258,15 +276,16 @@ impl AdminRequest<'_> {
         })?;
         let Replacement { old, new, key } = self.administer().replace_key(key_id(form), overlap)?;
         self.log(EventKind::KeyReplaced, Some(old.id));
-        Ok(self.show_once(new, key))
+        Ok(self.show_once(new, key, Some(old)))
     }
 
     /// Keeps a new key for the page after the redirect, which shows it.
-    fn show_once(&self, KeyRow { id, name, .. }: KeyRow, secret: String) -> Response {
+    fn show_once(&self, row: KeyRow, secret: String, old: Option<KeyRow>) -> Response {
+        let id = row.id;
         self.log(EventKind::KeyCreated, Some(id));
         let (session, since) = (self.session.hash, self.request.received_at.monotonic);
         let mut keys = self.panel.pending_keys.lock();
-        keys.push_back(PendingKey { session, id, name, secret, since });
+        keys.push_back(PendingKey { session, row, secret, old, since });
         if keys.len() > CAPACITY {
             keys.pop_front();
         }

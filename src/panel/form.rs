@@ -117,25 +117,25 @@ pub(super) const OVERLAPS: [(&str, &str); 4] =
 ///
 /// # Errors
 ///
-/// The fault and the remedy, for the user.
+/// The invalid field, and for the user the fault and the remedy.
 pub(super) fn key_end(
     choice: &str,
     date: &str,
     now: Moment,
-) -> Result<Option<Timestamp>, &'static str> {
+) -> Result<Option<Timestamp>, (&'static str, &'static str)> {
     if choice != "date" && !date.is_empty() {
-        return Err("Select “On a date”, or leave the date empty.");
+        return Err(("expires", "Select “On a date”, or leave the date empty."));
     }
     let end = match choice {
         "never" => return Ok(None),
-        "date" if !is_date(date) => return Err("Enter a date."),
+        "date" if !is_date(date) => return Err(("date", "Enter a date.")),
         "date" => Timestamp::end_of_day(date),
         "30d" | "90d" | "1y" => choice.parse().ok().and_then(|span| now.after(span)),
-        _ => return Err("Select one of these."),
+        _ => return Err(("expires", "Select one of these.")),
     };
     match end {
-        None => Err("This end is too far away."),
-        Some(end) if end <= now.timestamp() => Err("This date is in the past."),
+        None => Err(("date", "This end is too far away.")),
+        Some(end) if end <= now.timestamp() => Err(("date", "This date is in the past.")),
         Some(end) => Ok(Some(end)),
     }
 }

@@ -13,7 +13,9 @@ use crate::clock::{Moment, Timestamp};
 use crate::http::Response;
 use crate::http::response::HTML;
 use crate::model::{Access, Scope, Scopes};
-use crate::store::registry::{Event, Inactive, KeyRow, KeyState, MAX_KEYS, RegistryError};
+use crate::store::registry::{
+    Event, EventKind, Inactive, KeyRow, KeyState, MAX_KEYS, RegistryError,
+};
 use crate::words;
 
 pub(super) const STYLE: &str = include_str!("style.css");
@@ -30,7 +32,7 @@ pub(super) struct Notice {
     pub(super) fields: Vec<(&'static str, String)>,
 }
 
-pub(super) const NO_NOTICE: Notice = Notice::success("");
+pub(super) const NO_NOTICE: Notice = Notice::new(200, "");
 /// The response does not say which of both is wrong.
 pub(super) const WRONG_CREDENTIALS: Notice =
     Notice::new(401, "The tenant or the password is wrong.");
@@ -61,8 +63,8 @@ impl Notice {
         Notice { status, text: Cow::Borrowed(text), fields: Vec::new() }
     }
 
-    pub(super) const fn success(text: &'static str) -> Notice {
-        Notice::new(200, text)
+    pub(super) fn success(text: impl Into<Cow<'static, str>>) -> Notice {
+        Notice { text: text.into(), ..NO_NOTICE }
     }
 
     /// The error of a form that cannot be accepted.
@@ -164,7 +166,11 @@ pub(super) enum Content<'a> {
         now: Moment,
     },
     NewKey {
+        key: &'a KeyRow,
         secret: &'a str,
+        /// The key that the new one replaces.
+        old: Option<&'a KeyRow>,
+        now: Moment,
         /// The address of this server, such as `https://desk.example`.
         server: &'a str,
     },
@@ -192,6 +198,21 @@ pub(super) enum Content<'a> {
     Password,
     /// The notice alone.
     Failure,
+}
+
+impl Content<'_> {
+    /// The title of the tab to which the page belongs.
+    fn tab(&self) -> &'static str {
+        match self {
+            Content::SignIn { .. } | Content::Failure => "",
+            Content::Activity { .. } => "Activity",
+            Content::Password => "Password",
+            Content::Keys { .. }
+            | Content::NewKey { .. }
+            | Content::KeyForm { .. }
+            | Content::Confirmation { .. } => "API keys",
+        }
+    }
 }
 
 impl Page<'_> {

@@ -19,12 +19,14 @@ const zone = document.getElementById("zone");
 if (zone) zone.textContent = `Times are in the time zone ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
 
 for (const button of document.querySelectorAll("[data-copy]")) {
+  const label = button.textContent;
   button.hidden = false;
   button.addEventListener("click", () => {
     getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
     // `navigator.clipboard` would need HTTPS.
-    const copied = document.execCommand("copy");
-    document.getElementById("copied").textContent = copied ? "Copied." : "Please copy the selected text.";
+    button.textContent = document.execCommand("copy") ? "Copied" : "Please copy the selected text";
+    document.getElementById("copied").textContent = button.textContent;
+    setTimeout(() => { button.textContent = label; }, 3_000);
   });
 }
 

@@ -132,7 +132,9 @@ async function visit() {
     const copy = page.getByRole("button", { name, exact: true });
     if (javascript === "on") {
       await copy.click();
-      await page.getByText("Copied.").waitFor();
+      await page.getByRole("button", { name: "Copied" }).waitFor();
+      await page.getByRole("status").getByText("Copied").waitFor();
+      await copy.waitFor();
       assert.equal(await page.evaluate(() => navigator.clipboard.readText()), text);
     } else {
       assert.equal(await copy.count(), 0, "no copy button without JavaScript");
@@ -150,7 +152,7 @@ async function visit() {
   assert.equal(await page.getByRole("row").count(), 2, "reloading made no second key");
   await look("shown-once");
 
-  await row("Web shop").getByText("not yet", { exact: true }).waitFor();
+  await row("Web shop").getByRole("cell", { name: "never" }).waitFor();
   assert.deepEqual(await api(key), [200, "fine"]);
   assert.deepEqual(await api(key, "hardware"), [403, "insufficient_scope"]);
   await page.goto(address + path);
@@ -276,7 +278,7 @@ async function endsAndReplacement() {
   await page.getByLabel("Requests a minute").fill("500");
   await page.getByLabel("Name").fill("Yearly audit");
   await go("button", "Save");
-  await page.getByText("The key is changed.").waitFor();
+  await page.getByText("“Yearly audit” is changed.").waitFor();
   await row("Yearly audit").getByText(expires).waitFor();
   await go("link", "Yearly audit");
   await look("edit");
@@ -285,6 +287,8 @@ async function endsAndReplacement() {
   await page.getByLabel("The old key expires").selectOption("In a week");
   await go("button", "Replace key");
   const next = (await page.locator("#secret").textContent()).trim();
+  await page.getByText(/The old key, number \d+, works until \d{4}-/).waitFor();
+  await look("new-key-of-a-replacement");
   assert.deepEqual([await api(old), await api(next)], [[200, "fine"], [200, "fine"]]);
   await page.goto(address + path);
   assert.equal(await row("Yearly audit").count(), 2);
@@ -306,7 +310,7 @@ async function revokeAndDelete(key) {
   assert.deepEqual(await api(key), [200, "fine"]);
   await go("link", "Revoke Web shop");
   await go("button", "Revoke key");
-  await page.getByText("The key is revoked.").waitFor();
+  await page.getByText("“Web shop” is revoked.").waitFor();
   assert.deepEqual(await api(key), [401, "revoked_api_key"]);
   await row("Web shop").getByText("Revoked").waitFor();
   await look("revoked");
@@ -320,7 +324,7 @@ async function revokeAndDelete(key) {
   await page.getByText(javascript === "on" ? "Times are in the time zone Asia/" : "Times are in UTC.").waitFor();
   await look("activity");
   const events = await page.locator(".events li").allTextContents();
-  assert.match(events[0], /\d\d:\d\d Key deleted Web shop tdk_.{4}… from 127\.0\.0\.1/);
+  assert.match(events[0], /\d\d:\d\d Key deleted “Web shop” \(\d+, tdk_.{4}…\) from 127\.0\.0\.1/);
 }
 
 async function changePassword(current) {

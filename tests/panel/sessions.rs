@@ -83,10 +83,7 @@ fn a_stolen_cookie_is_worth_nothing_after_the_sign_out() {
     let mut thief = panel.browser();
     thief.cookies = stolen;
     assert!(!thief.is_signed_in());
-    thief
-        .send("create", &[("name", "x"), ("scope", "all")])
-        .is(403)
-        .saying("Your session is over");
+    thief.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("Your session is over");
 }
 
 #[test]
