@@ -189,7 +189,8 @@ function Invoke-Desk {
 function ConvertTo-DeskQuery([System.Collections.IDictionary] $Query) {
     $pairs = foreach ($name in $Query.Keys) {
         $value = $Query[$name]
-        if ($null -eq $value) { continue }
+        # Leaving it out would find every record.
+        if ($null -eq $value) { $value = 'null' }
         if ($value -is [bool]) { $value = "$value".ToLowerInvariant() }
         if ($value -is [datetime]) {
             $value = $value.ToUniversalTime().ToString('yyyy-MM-ddTHH:mm:ssZ')
@@ -216,6 +217,10 @@ function New-DeskError($Answer, [string] $Text) {
     if ($document.error.code) {
         $code = $document.error.code
         $message = $document.error.message
+    }
+    if ([int] $Answer.StatusCode -lt 400) {
+        $code = 'redirected'
+        $message = "The server redirects to $($Answer.Headers.Location). Use this address."
     }
     $requestId = $null
     if ($Answer.Headers.Contains('X-Request-Id')) {

@@ -27,6 +27,29 @@ export class DeskError extends Error {
   }
 }
 
+// What JSON cannot say would be left out of a record, or erase a field as null.
+function check(name, value) {
+  const isUnsaid = value === undefined || typeof value === "function" || (typeof value === "number" && !Number.isFinite(value))
+    || (value instanceof Date && Number.isNaN(value.getTime()));
+  if (isUnsaid) throw new TypeError(`${name} is ${value}. Send null, or leave ${name} out.`);
+}
+
+function toJson(body) {
+  return JSON.stringify(body, function (name, value) {
+    // `value` of an invalid date is null already.
+    check(name, this[name]);
+    return value;
+  });
+}
+
+function toQuery(parameters) {
+  const texts = Object.entries(parameters).map(([name, value]) => {
+    check(name, value);
+    return [name, value instanceof Date ? value.toISOString() : value];
+  });
+  return texts.length ? `?${new URLSearchParams(texts)}` : "";
+}
+
 const sleep = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 
 /** One tenant's records. A request is sent at most `tries` times; a change takes effect once. */
@@ -75,7 +98,7 @@ export class Desk {
     return (await this.#call("POST", "batch", {}, { operations })).results;
   }
 
-  /** One page: `{ data: […], next_cursor: … }`. */
+  /** One page: `{ data: […], next_cursor: … }`. `{ city: null }` finds the records without a city. */
   page(resource, parameters = {}) {
     return this.#call("GET", resource, parameters);
   }
@@ -105,8 +128,8 @@ export class Desk {
   }
 
   async #call(method, resource, parameters = {}, body = undefined, ifMatch = undefined) {
-    const query = new URLSearchParams(parameters).toString();
-    const address = `${this.url}/${resource}.php${query && `?${query}`}`;
+    const address = `${this.url}/${resource}.php${toQuery(parameters)}`;
+    const content = body && toJson(body);
     const headers = { Authorization: `Bearer ${this.key}` };
     // A misspelt field is an error.
     if (body !== undefined) Object.assign(headers, { "Content-Type": "application/json", Prefer: "handling=strict" });
@@ -117,7 +140,8 @@ export class Desk {
       let answer, text;
       try {
         const signal = AbortSignal.timeout(this.timeout);
-        answer = await fetch(address, { method, headers, body: JSON.stringify(body), signal });
+        // A redirect would turn POST into GET, or lose the key.
+        answer = await fetch(address, { method, headers, body: content, signal, redirect: "manual" });
         text = await answer.text();
       } catch (error) {
         if (triesLeft <= 0) throw error;
@@ -134,6 +158,10 @@ export class Desk {
 
 function failure(answer, text) {
   const requestId = answer.headers.get("X-Request-Id");
+  if (answer.status < 400) {
+    const message = `The server redirects to ${answer.headers.get("Location")}. Use this address.`;
+    return new DeskError(answer.status, "redirected", message, {}, requestId);
+  }
   try {
     const { error, errors, operation } = JSON.parse(text);
     return new DeskError(answer.status, error.code, error.message, errors, requestId, operation);

@@ -13,6 +13,7 @@
         print(entries)
 """
 
+import datetime
 import http.client
 import json
 import time
@@ -30,6 +31,16 @@ class DeskError(Exception):
         super().__init__(f"{status} {code}: {message} (request {request_id})")
         self.status, self.code, self.message = status, code, message
         self.fields, self.request_id, self.operation = fields or {}, request_id, operation
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would turn POST into GET, or send the key to another server."""
+
+    def redirect_request(self, *_):
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
 
 
 class Desk:
@@ -70,9 +81,8 @@ class Desk:
         return self._call("POST", "batch", body={"operations": operations})["results"]
 
     def page(self, resource, **parameters):
-        """One page: {"data": […], "next_cursor": …}. True and False are sent as `true` and `false`."""
-        named = {name: str(value).lower() if isinstance(value, bool) else value for name, value in parameters.items()}
-        return self._call("GET", resource, named)
+        """One page: {"data": […], "next_cursor": …}. `city=None` finds the records without a city."""
+        return self._call("GET", resource, parameters)
 
     def all(self, resource, **parameters):
         """Yields every matching record once, page by page."""
@@ -96,11 +106,12 @@ class Desk:
                 time.sleep(wait)
 
     def _call(self, method, resource, parameters=None, body=None, if_match=None):
-        query = "?" + urllib.parse.urlencode(parameters) if parameters else ""
+        texts = {name: value if isinstance(value, str) else _json(value).strip('"') for name, value in (parameters or {}).items()}
+        query = "?" + urllib.parse.urlencode(texts) if texts else ""
         headers = {"Authorization": f"Bearer {self.key}"}
         data = None
         if body is not None:
-            headers["Content-Type"], data = "application/json", json.dumps(body).encode()
+            headers["Content-Type"], data = "application/json", _json(body).encode()
             # A misspelt field is an error.
             headers["Prefer"] = "handling=strict"
         if method != "GET":
@@ -111,7 +122,7 @@ class Desk:
         request = urllib.request.Request(f"{self.url}/{resource}.php{query}", data, headers, method=method)
         for tries_left in reversed(range(self.tries)):
             try:
-                with urllib.request.urlopen(request, timeout=self.timeout) as answer:
+                with _opener.open(request, timeout=self.timeout) as answer:
                     text = answer.read()
                     return json.loads(text) if text else None
             except urllib.error.HTTPError as answer:
@@ -126,8 +137,22 @@ class Desk:
                 time.sleep(1)
 
 
+def _json(value):
+    """A date becomes a text. What JSON cannot say, such as NaN, is an error."""
+    return json.dumps(value, allow_nan=False, default=_date)
+
+
+def _date(value):
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    raise TypeError(f"JSON cannot say {value!r}")
+
+
 def _error(answer):
     request_id = answer.headers.get("X-Request-Id")
+    if answer.code < 400:
+        message = f"The server redirects to {answer.headers.get('Location')}. Use this address."
+        return DeskError(answer.code, "redirected", message, request_id=request_id)
     try:
         document = json.loads(answer.read())
         error = document["error"]

@@ -7,18 +7,18 @@
 #     desk_all '/customers.php?status=active' | jq -r .name
 #     desk_change "/customers.php?id=$id" '{notes: "\(.notes // "")Called."}'
 
-# desk METHOD PATH [BODY [IF_MATCH]]: prints the response's body. If the response is an error, prints its message on standard
-# error and fails with 1. If the record has another entity tag than IF_MATCH, fails with 12. Every change has an idempotency key.
+# desk METHOD PATH [BODY [IF_MATCH]]: prints the response's body. If the response is an error or a redirect, prints its message
+# on standard error and fails with 1. If the record has another entity tag than IF_MATCH, fails with 12. Every change has an idempotency key.
 # So curl can repeat a request without an answer, and the change takes effect once.
 desk() (
   answer=$(_desk "$@") || exit 1
   _desk_body "$answer"
 )
 
-# Prints the response's body and, on its own line, its status and entity tag.
+# Prints the response's body and, on its own line, its status, the new address of a redirect, and the entity tag.
 _desk() (
   body=${3-} if_match=${4-}
-  set -- --request "$1" "$TENANTDESK_URL$2"
+  set -- --request "$1" "${TENANTDESK_URL%/}$2"
   [ -z "$body" ] || set -- "$@" --header "Content-Type: application/json" --header "Prefer: handling=strict" --data-binary @-
   [ -z "$if_match" ] || set -- "$@" --header "If-Match: $if_match"
   [ "$2" = GET ] || set -- "$@" --header "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)"
@@ -27,7 +27,7 @@ _desk() (
   trap 'rm -f "$file"' EXIT
   # The key is not an argument, because other users of the machine can read arguments.
   last=$(printf '%s' "$body" | curl --config /dev/fd/3 --silent --show-error --max-time 70 --retry 5 --retry-all-errors \
-    --output "$file" --write-out '%{http_code} %header{etag}' "$@" 3<<END
+    --output "$file" --write-out '%{http_code} %{redirect_url} %header{etag}' "$@" 3<<END
 header = "Authorization: Bearer $TENANTDESK_KEY"
 END
   ) || exit 1
@@ -41,7 +41,11 @@ _desk_body() (
 }
   status=${last%% *} body=${1%
 *}
-  if [ "$status" -ge 400 ]; then
+  if [ "$status" -ge 300 ] && [ "$status" -lt 400 ]; then
+    address=${last#* }
+    printf '%s redirected: The server redirects to %s. Use this address.\n' "$status" "${address% *}" >&2
+    exit 1
+  elif [ "$status" -ge 400 ]; then
     printf '%s\n' "$body" | jq -r '"\(.error.status) \(.error.code): \(.error.message)"' >&2
     [ "$status" -ne 412 ] || exit 12
     exit 1
@@ -54,8 +58,8 @@ desk_all() {
   case $1 in *\?*) _sign='&' ;; *) _sign='?' ;; esac
   _page=$(desk GET "$1${_sign}limit=200") || return 1
   while :; do
-    printf '%s' "$_page" | jq -c '.data[]'
-    _cursor=$(printf '%s' "$_page" | jq -r '.next_cursor // empty')
+    printf '%s' "$_page" | jq -c '.data[]' || return 1
+    _cursor=$(printf '%s' "$_page" | jq -r '.next_cursor // empty') || return 1
     [ -n "$_cursor" ] || return 0
     _page=$(desk GET "$1${_sign}limit=200&cursor=$_cursor") || return 1
   done
@@ -90,9 +94,9 @@ desk_follow() {
   shift
   while :; do
     _page=$(desk GET "/changes.php?limit=200&cursor=$_cursor") || return 1
-    _entries=$(printf '%s' "$_page" | jq -c '.data[]')
+    _entries=$(printf '%s' "$_page" | jq -c '.data[]') || return 1
     [ -z "$_entries" ] || printf '%s\n' "$_entries" | "$@" || return 1
-    _cursor=$(printf '%s' "$_page" | jq -r .next_cursor)
+    _cursor=$(printf '%s' "$_page" | jq -er .next_cursor) || return 1
     printf '%s\n' "$_cursor" > "$_file.new" && mv "$_file.new" "$_file" || return 1
     [ "$(printf '%s' "$_page" | jq .more)" = true ] || sleep "${TENANTDESK_WAIT:-5}"
   done

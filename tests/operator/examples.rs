@@ -531,6 +531,101 @@ print(len(set(seen)))
 }
 
 #[test]
+fn no_client_follows_a_redirect_or_takes_it_for_success() {
+    if !has("python3", "--version") || !has("node", "--version") || !has("jq", "--version") {
+        return;
+    }
+    let (server, api, key) = desk_with_a_key();
+    let script = r#"
+import http.server, os, subprocess, threading
+import tenantdesk
+
+class Moved(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(int(os.environ["STATUS"]))
+        self.send_header("Location", behind + self.path)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    do_GET = do_PUT = do_DELETE = do_POST
+    def log_message(self, *_):
+        pass
+
+moved = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Moved)
+threading.Thread(target=moved.serve_forever, daemon=True).start()
+behind, os.environ["TENANTDESK_URL"] = os.environ["TENANTDESK_URL"], f"http://127.0.0.1:{moved.server_port}"
+
+def fails(path, *command):
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    expected = f"{os.environ['STATUS']} redirected: The server redirects to {behind}/{path}"
+    assert ended.returncode == 1 and not ended.stdout and expected in ended.stderr, (command, ended)
+
+python = "import os; from tenantdesk import Desk; desk = Desk(os.environ['TENANTDESK_URL'], os.environ['TENANTDESK_KEY']); "
+node = "import { Desk } from './tenantdesk.mjs'; const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY); "
+for os.environ["STATUS"] in ["301", "302", "303", "307", "308"]:
+    for call in ["desk.create('customers', name='x')", "list(desk.all('customers'))", "desk.delete('customers', 1)"]:
+        fails("customers.php", "python3", "-Bc", python + call)
+    for call in ["desk.create('customers', { name: 'x' })", "desk.all('customers').next()", "desk.delete('customers', 1)"]:
+        fails("customers.php", "node", "--input-type=module", "-e", f"{node} await {call}.catch((error) => {{ console.error(String(error)); process.exit(1); }})")
+    for call in ["desk POST /customers.php '{\"name\": \"x\"}'", "desk_all /customers.php", "desk_change '/customers.php?id=1' '{}'"]:
+        fails("customers.php", "sh", "-c", f". ./tenantdesk.sh; {call}")
+    fails("batch.php", "sh", "-c", ". ./tenantdesk.sh; echo '{}' | desk_batch")
+    fails("changes.php", "sh", "-c", ". ./tenantdesk.sh; desk_follow /nowhere/cursor cat")
+"#;
+    run(&server, &key, "python3", &["-B", "-c", script], "");
+    assert_eq!(api.total("/customers.php"), 0);
+}
+
+#[test]
+fn python_sends_nothing_that_it_does_not_mean() {
+    let script = r#"
+import datetime
+shop = desk.create("customers", name="Shop", city="Kiel")
+desk.create("customers", name="None", city="None")
+empty = desk.create("customers", name="Unset", city=None)
+assert [found["id"] for found in desk.all("customers", city=None)] == [empty["id"]]
+desk.create("hardware", name="PC", serial_number="S-1", warranty_until=datetime.date(2027, 1, 31), purchase_cost_cents=129900)
+for value in [float("nan"), float("inf"), object()]:
+    for call in [lambda: desk.update("hardware", 1, warranty_until=value, purchase_cost_cents=value), lambda: desk.page("hardware", q=value)]:
+        try:
+            call()
+        except (TypeError, ValueError):
+            continue
+        raise AssertionError(value)
+assert len(desk.page("hardware", warranty_until=datetime.date(2027, 1, 31))["data"]) == 1
+"#;
+    run_client(&PYTHON, script, check_unset);
+}
+
+#[test]
+fn node_sends_nothing_that_it_does_not_mean() {
+    let script = r#"
+await desk.create("customers", { name: "Shop", city: "Kiel" });
+await desk.create("customers", { name: "undefined", city: "undefined" });
+const empty = await desk.create("customers", { name: "Unset", city: null });
+deepEqual((await desk.page("customers", { city: null })).data.map((found) => found.id), [empty.id]);
+await desk.create("hardware", { name: "PC", serial_number: "S-1", warranty_until: "2027-01-31", purchase_cost_cents: 129900 });
+for (const value of [NaN, Infinity, new Date("31.12.2027"), undefined, () => 1]) {
+  const calls = [desk.update("hardware", 1, { warranty_until: value, purchase_cost_cents: value }),
+    desk.batch([{ method: "PUT", path: "/hardware.php?id=1", body: { custom: { room: value } } }]),
+    desk.page("hardware", { warranty_until: value })];
+  for (const call of calls) equal((await error(call)).name, "TypeError", String(value));
+}
+equal((await desk.page("hardware", { created_at_to: new Date(Date.now() + 60_000) })).data.length, 1);
+"#;
+    run_client(&NODE, script, check_unset);
+}
+
+fn check_unset(api: &Api, _: &str) {
+    let hardware = api.get("/hardware.php?id=1").found();
+    assert_eq!(
+        (&hardware["warranty_until"], &hardware["purchase_cost_cents"]),
+        (&json!("2027-01-31"), &json!(129_900))
+    );
+    assert_eq!((api.total("/customers.php"), api.total("/hardware.php")), (3, 1));
+}
+
+#[test]
 fn the_assistant_reads_records_and_says_why_it_cannot() {
     if !has("python3", "--version") {
         return;
