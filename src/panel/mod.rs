@@ -5,9 +5,8 @@
 //! page works without JavaScript. An error is shown on the page that the form was sent from, or on
 //! a page of its own.
 
-mod admin;
-mod form;
-mod page;
+mod forms;
+mod pages;
 mod session;
 
 use std::collections::VecDeque;
@@ -23,10 +22,9 @@ use crate::http::response::encode_unprintable;
 use crate::http::{Method, Request, Responder, Response};
 use crate::model::KeyId;
 use crate::store::registry::{EventKind, Registry, TenantRow};
-use admin::{AdminRequest, PendingKey};
-use form::Form;
-use page::{Content, NO_NOTICE, Notice, OVERLOADED, Page, SCRIPT, SESSION_ENDED, STYLE};
-use session::{Attempts, Session, sign_in, sign_in_page};
+use forms::Form;
+use pages::{NO_NOTICE, Notice, OVERLOADED, Page, PendingKey, SCRIPT, SESSION_ENDED, STYLE, View};
+use session::{AdminRequest, Attempts, Session, sign_in, sign_in_page};
 
 /// The value of the header `Allow`.
 const METHODS: &str = "GET, HEAD, POST";
@@ -145,7 +143,7 @@ fn protect(response: Response) -> Response {
 
 /// The page of an error that no other page shows.
 fn failure_page(notice: Notice) -> Response {
-    Page { session: None, title: "The request failed", notice, content: Content::Failure }.respond()
+    Page { session: None, title: "The request failed", notice, content: View::Failure }.respond()
 }
 
 /// A redirect to the panel, which the browser requests with GET (RFC 9110 section 15.4.4).

@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::form::Form;
-use super::page::{Content, Notice, Page, TOO_MANY_ATTEMPTS, WRONG_CREDENTIALS};
+use super::forms::Form;
+use super::pages::{Notice, Page, TOO_MANY_ATTEMPTS, View, WRONG_CREDENTIALS, inactivity};
 use super::{Panel, log_event, redirect};
 use crate::http::request::address_of;
 use crate::http::{Request, Responder, Response};
+use crate::model::KeyId;
 use crate::password;
 use crate::secret;
-use crate::store::registry::{EventKind, RegistryError, SESSION_SECONDS, TenantRow};
+use crate::store::registry::{
+    Admin, Administration, EventKind, KeyRow, RegistryError, SESSION_SECONDS, TenantRow,
+};
 
 /// Maximum number of characters of a tenant's name that the form and the log repeat; valid names
 /// are shorter.
@@ -67,8 +70,55 @@ impl Session {
     }
 }
 
+/// A request with a session.
+pub(super) struct AdminRequest<'a> {
+    pub(super) panel: &'a Panel,
+    pub(super) request: &'a Request,
+    pub(super) session: &'a Session,
+}
+
+impl AdminRequest<'_> {
+    /// The key of the tenant with this id. A key of another tenant is treated as unknown.
+    pub(super) fn find_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
+        let keys = self.panel.registry.list_keys(self.session.tenant.id)?;
+        Ok(keys.into_iter().find(|key| key.id == id).ok_or(RegistryError::NoKey(id))?)
+    }
+
+    /// An active key of an active tenant.
+    pub(super) fn changeable_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
+        self.check_active()?;
+        Ok(self.find_key(id)?.require_active(self.request.received_at)?)
+    }
+
+    /// An inactive tenant gets no new key, and its keys are not changed. The registry checks a
+    /// suspension once more, because it may have begun since the session was read.
+    pub(super) fn check_active(&self) -> Result<(), Notice> {
+        match self.inactive() {
+            Some(reason) => Err(Notice::inactive(&reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Why the tenant is inactive.
+    pub(super) fn inactive(&self) -> Option<String> {
+        let tenant = &self.session.tenant;
+        let reason = tenant.inactive(self.request.received_at)?;
+        Some(inactivity(reason, tenant.trial_until.as_deref()))
+    }
+
+    pub(super) fn administer(&self) -> Administration<'_> {
+        let (tenant, actor) = (self.session.tenant.id, Admin::Panel(self.request.client));
+        let now = self.request.received_at;
+        self.panel.registry.administer(tenant, actor, now).in_session(&self.session.hash)
+    }
+
+    pub(super) fn log(&self, action: EventKind, key: Option<KeyId>) {
+        log_event(self.request, &self.session.tenant.name, action, key);
+    }
+}
+
 pub(super) fn sign_in_page(notice: Notice, tenant: &str) -> Response {
-    Page { session: None, title: "Sign in", notice, content: Content::SignIn { tenant } }.respond()
+    Page { session: None, title: "Sign in", notice, content: View::SignIn { tenant } }.respond()
 }
 
 /// Handles the sign-in form.
@@ -135,11 +185,11 @@ const WINDOW: Duration = Duration::from_secs(60);
 pub(super) struct Attempts {
     /// The failures of the last minute, the oldest first. Each has taken the time of a hash, so
     /// there are some thousand at most.
-    failures: Mutex<Vec<Failure>>,
+    failures: Mutex<Vec<FailedAttempt>>,
 }
 
 #[derive(Debug)]
-struct Failure {
+struct FailedAttempt {
     /// The hash of the name as the user typed it, or at a change of the password the session's.
     subject: [u8; 32],
     /// See [`address_of`].
@@ -176,7 +226,7 @@ impl Attempts {
         }
         let matches = password::verify(password, stored);
         if !matches {
-            self.failures.lock().push(Failure { subject, address, at: now });
+            self.failures.lock().push(FailedAttempt { subject, address, at: now });
         }
         Ok(matches)
     }

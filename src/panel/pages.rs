@@ -1,22 +1,25 @@
-//! What a browser gets: a notice about its request, and the data that the templates render.
+//! What a browser gets: the pages behind the tabs, a notice about the request, and the data that the
+//! templates render.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::error::Error;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use askama::Template;
 
-use super::METHODS;
-use super::form::{ENDS, Form, OVERLAPS};
-use super::session::Session;
+use super::forms::{ENDS, Form, OVERLAPS};
+use super::session::{AdminRequest, Session};
+use super::{METHODS, Panel, redirect};
 use crate::clock::{Moment, Timestamp};
-use crate::http::Response;
 use crate::http::response::HTML;
-use crate::model::{Access, Scope, Scopes};
+use crate::http::{Method, Response};
+use crate::model::{Access, KeyId, Scope, Scopes};
 use crate::store::registry::{
     Event, EventKind, Inactive, KeyRow, KeyState, MAX_KEYS, RegistryError,
 };
-use crate::words;
+use crate::words::{self, capitalize, printable};
 
 pub(super) const STYLE: &str = include_str!("style.css");
 pub(super) const SCRIPT: &str = include_str!("script.js");
@@ -148,10 +151,10 @@ pub(super) struct Page<'a> {
     pub(super) session: Option<&'a Session>,
     pub(super) title: &'a str,
     pub(super) notice: Notice,
-    pub(super) content: Content<'a>,
+    pub(super) content: View<'a>,
 }
 
-pub(super) enum Content<'a> {
+pub(super) enum View<'a> {
     SignIn {
         /// The tenant's name as it was typed.
         tenant: &'a str,
@@ -200,17 +203,17 @@ pub(super) enum Content<'a> {
     Failure,
 }
 
-impl Content<'_> {
+impl View<'_> {
     /// The title of the tab to which the page belongs.
     fn tab(&self) -> &'static str {
         match self {
-            Content::SignIn { .. } | Content::Failure => "",
-            Content::Activity { .. } => "Activity",
-            Content::Password => "Password",
-            Content::Keys { .. }
-            | Content::NewKey { .. }
-            | Content::KeyForm { .. }
-            | Content::Confirmation { .. } => "API keys",
+            View::SignIn { .. } | View::Failure => "",
+            View::Activity { .. } => "Activity",
+            View::Password => "Password",
+            View::Keys { .. }
+            | View::NewKey { .. }
+            | View::KeyForm { .. }
+            | View::Confirmation { .. } => "API keys",
         }
     }
 }
@@ -232,6 +235,166 @@ impl Page<'_> {
 /// The addresses and the titles of the pages behind the tabs.
 const TABS: [(&str, &str); 3] =
     [("/api_keys.php", "API keys"), ("?activity", "Activity"), ("?password", "Password")];
+
+/// The numbers of changes and of sign-ins on their page.
+const EVENTS: usize = 50;
+
+/// How long a new key waits for the page that shows it.
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
+
+/// Maximum number of new keys that wait. The oldest is dropped first.
+const CAPACITY: usize = 1_000;
+
+/// A new key between the form that creates it and the page that shows it once.
+pub(super) struct PendingKey {
+    /// The hash of the session that created it.
+    session: [u8; 32],
+    row: KeyRow,
+    secret: String,
+    /// The key that the new one replaces, with its new end.
+    old: Option<KeyRow>,
+    /// Monotonic.
+    since: Duration,
+}
+
+impl Panel {
+    /// Removes new keys that nobody fetched in time. The server calls it once a minute.
+    pub fn forget_unfetched_keys(&self, now: Moment) {
+        self.pending_keys.lock().retain(|key| now.monotonic.saturating_sub(key.since) < LIFETIME);
+    }
+}
+
+/// The pages of a signed-in admin.
+impl AdminRequest<'_> {
+    pub(super) fn get(&self, query: &Form) -> Result<Response, Notice> {
+        let page = self.find_page(query);
+        page.or_else(|error| self.keys_page(error))
+    }
+
+    fn find_page(&self, query: &Form) -> Result<Response, Notice> {
+        for action in ["edit", "revoke", "delete", "replace"] {
+            if let Some(id) = query.id(action) {
+                return self.key_page(id, action);
+            }
+        }
+        if query.contains("create", "") {
+            self.check_active()?;
+            let form = Form::default().with("expires", "1y");
+            return Ok(self.form_page(NO_NOTICE, None, &form));
+        }
+        if query.contains("activity", "") {
+            let (registry, tenant) = (&self.panel.registry, self.session.tenant.id);
+            let changes = registry.admin_changes(tenant, EVENTS)?;
+            let sign_ins = registry.sign_ins(tenant, EVENTS)?;
+            return Ok(self.page("Activity", NO_NOTICE, View::Activity { changes, sign_ins }));
+        }
+        if query.contains("password", "") {
+            return Ok(self.page("Password", NO_NOTICE, View::Password));
+        }
+        // HEAD does not consume a new key.
+        if let Some(id) = query.id("new").filter(|_| self.request.method == Method::GET) {
+            return self.new_key_page(id);
+        }
+        self.keys_page(self.outcome(query)?)
+    }
+
+    /// What the form before this page did to the key of the query. An event has the name of a deleted
+    /// key, too.
+    fn outcome(&self, query: &Form) -> Result<Notice, Notice> {
+        let outcome = match query.get("done") {
+            "changed" => "is changed.",
+            "revoked" => "is revoked. Requests with it are refused from now on.",
+            "deleted" => "is deleted. Requests with it are refused from now on.",
+            _ => return Ok(NO_NOTICE),
+        };
+        let events = self.panel.registry.admin_changes(self.session.tenant.id, EVENTS)?;
+        let mut keys = events.into_iter().filter_map(|event| event.key);
+        Ok(match keys.find(|key| Some(key.id) == query.id("key")) {
+            Some(key) => {
+                Notice::success(format!("Key {} “{}” {outcome}", key.id, printable(&key.name)))
+            }
+            None => Notice::success(format!("The key {outcome}")),
+        })
+    }
+
+    pub(super) fn page(&self, title: &str, notice: Notice, content: View<'_>) -> Response {
+        Page { session: Some(self.session), title, notice, content }.respond()
+    }
+
+    pub(super) fn keys_page(&self, notice: Notice) -> Result<Response, Notice> {
+        let (now, rate_limit) = (self.request.received_at, self.panel.rate_limit);
+        let mut keys = self.panel.registry.list_keys(self.session.tenant.id)?;
+        keys.sort_by_key(|key| (key.state(now) != KeyState::Active, Reverse(key.id)));
+        let content = View::Keys { keys, inactive: self.inactive(), rate_limit, now };
+        Ok(self.page("API keys", notice, content))
+    }
+
+    /// Shows a new key, if it belongs to this session and was not shown before.
+    fn new_key_page(&self, id: KeyId) -> Result<Response, Notice> {
+        self.panel.forget_unfetched_keys(self.request.received_at);
+        let mut keys = self.panel.pending_keys.lock();
+        let place =
+            keys.iter().position(|key| (key.session, key.row.id) == (self.session.hash, id));
+        let key = place.and_then(|place| keys.remove(place));
+        drop(keys);
+        let Some(PendingKey { row, secret, old, .. }) = key else {
+            let notice = Notice::success("A new key is shown once and cannot be shown again.");
+            return self.keys_page(notice);
+        };
+        let title = format!("Your new key “{}”", printable(&row.name));
+        let content = View::NewKey {
+            key: &row,
+            secret: &secret,
+            old: old.as_ref(),
+            now: self.request.received_at,
+            server: &self.server(),
+        };
+        Ok(self.page(&title, NO_NOTICE, content))
+    }
+
+    /// The address of this server, as the browser names it. A shell must not run a part of it.
+    fn server(&self) -> String {
+        let is_harmless = |sign: char| sign.is_ascii_alphanumeric() || ".:-[]".contains(sign);
+        let host = self.request.header("host").filter(|host| host.chars().all(is_harmless));
+        let scheme = if self.request.secure { "https" } else { "http" };
+        format!("{scheme}://{}", host.unwrap_or("localhost"))
+    }
+
+    /// The page with the form for a new key, or for a change of `key`.
+    pub(super) fn form_page(&self, notice: Notice, key: Option<&KeyRow>, form: &Form) -> Response {
+        let (title, action) = key.map_or(("New key", "create"), |_| ("Edit a key", "edit"));
+        let (now, rate_limit) = (self.request.received_at, self.panel.rate_limit);
+        self.page(title, notice, View::KeyForm { key, form, action, rate_limit, now })
+    }
+
+    /// The form that changes a key, or the confirmation of another action.
+    fn key_page(&self, id: KeyId, action: &str) -> Result<Response, Notice> {
+        if action == "edit" {
+            let key = self.changeable_key(id)?;
+            let limit = key.rate_limit.map(|limit| limit.to_string()).unwrap_or_default();
+            let form = Form::default().with("name", &key.name).with("limit", &limit);
+            let form = form.with("expires", "keep");
+            return Ok(self.form_page(NO_NOTICE, Some(&key), &form));
+        }
+        let key = &if action == "replace" { self.changeable_key(id)? } else { self.find_key(id)? };
+        let title = format!("{} a key", capitalize(action));
+        let content = View::Confirmation { key, action, now: self.request.received_at };
+        Ok(self.page(&title, NO_NOTICE, content))
+    }
+
+    /// Keeps a new key for the page after the redirect, which shows it.
+    pub(super) fn show_once(&self, row: KeyRow, secret: String, old: Option<KeyRow>) -> Response {
+        let id = row.id;
+        self.log(EventKind::KeyCreated, Some(id));
+        let (session, since) = (self.session.hash, self.request.received_at.monotonic);
+        let mut keys = self.panel.pending_keys.lock();
+        keys.push_back(PendingKey { session, row, secret, old, since });
+        if keys.len() > CAPACITY {
+            keys.pop_front();
+        }
+        redirect(&format!("?new={id}"))
+    }
+}
 
 fn scopes(key: &KeyRow) -> String {
     match key.scopes {
