@@ -8,8 +8,8 @@
 #     desk_change "/customers.php?id=$id" '{notes: "\(.notes // "")Called."}'
 
 # desk METHOD PATH [BODY [IF_MATCH]]: prints the response's body. If the response is an error or a redirect, prints its message
-# on standard error and fails with 1. If the record has another entity tag than IF_MATCH, fails with 12. Every change has an idempotency key.
-# So curl can repeat a request without an answer, and the change takes effect once.
+# on standard error and fails with 1. If the record has another entity tag than IF_MATCH, fails with 12. Every change has an
+# idempotency key. So curl can repeat a request without an answer, and the change takes effect once.
 desk() (
   answer=$(_desk "$@") || exit 1
   _desk_body "$answer"

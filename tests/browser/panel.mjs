@@ -45,6 +45,10 @@ page.on("console", (message) => {
 });
 page.on("pageerror", (error) => faults.push(String(error)));
 
+const outsideOfTheirCards = () => page.evaluate(() => [...document.querySelectorAll(".sheet td *, .sheet dd *, .sheet p *, .sheet li *")]
+  .filter((one) => !one.closest(".visually-hidden") && one.getBoundingClientRect().right > one.closest(".sheet").getBoundingClientRect().right)
+  .map((one) => one.outerHTML));
+
 /** Looks at a state of the page: its weight, its access, its width, in every size and both lights. */
 async function look(state, most = largest) {
   const bytes = Buffer.byteLength(await page.content());
@@ -57,6 +61,7 @@ async function look(state, most = largest) {
     const pictured = width === 1280 || width === 390;
     const where = `${state}, ${width} wide, ${colorScheme}`;
     assert.deepEqual(await overflow(page), [], where);
+    assert.deepEqual(await outsideOfTheirCards(), [], where);
     // Without JavaScript axe cannot run either; the pages are the same.
     if (pictured && javascript === "on") assert.deepEqual(await audit(page), [], where);
     if (directory && pictured) {
