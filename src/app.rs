@@ -52,6 +52,7 @@ impl App {
         let metrics = Arc::new(Metrics::new(routes::label));
         let opened = DataDir::open_to_serve(&data_dir)?;
         let registry = Arc::new(Registry::open_in(opened)?);
+        registry.require_readable(clock.now())?;
         let tenants = Arc::new(Tenants::new(Arc::clone(&registry), config.tenants));
         let api = Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit);
         // The thread that measures must not keep a registry open that nobody else uses.

@@ -2,7 +2,6 @@
 //! schema version of every database.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -10,17 +9,17 @@ use anyhow::ensure;
 use clap::Args;
 use indicatif::HumanBytes;
 use rustix::fs::statfs;
+use rustix::process::geteuid;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::GlobalOptions;
-use super::user::{self, shell_word};
 use crate::clock::{Clock, Moment};
 use crate::config::whole;
 use crate::files::{free_space, user_name};
-use crate::store::archive::{BackupKind, Finding, backup, check};
-use crate::store::registry::{KeyState, Registry};
-use crate::store::{OpenError, REGISTRY_FILE, tenants_dir};
+use crate::store::archive::{BackupKind, Finding, Manifest, backup, check};
+use crate::store::registry::{KeyState, Registry, RegistryError};
+use crate::store::{OpenError, tenants_dir};
 use crate::words::{count, without_error_numbers};
 
 #[derive(Debug, Args)]
@@ -66,22 +65,22 @@ impl Check {
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let data_dir = &options.data_dir;
-    let examined = match check::check(data_dir) {
+    let databases = match check::check(data_dir) {
         Ok(findings) => check_databases(&findings),
-        // The other checks may say why.
-        Err(error @ OpenError::Unusable { .. }) if data_dir.join(REGISTRY_FILE).exists() => {
-            vec![Check::new("databases", State::Fault, error.to_string())]
+        Err(error @ (OpenError::Missing(_) | OpenError::OtherOwner { .. })) => {
+            return Err(options.explain(error));
         }
-        Err(error) => return Err(options.explain(error)),
+        // The other checks may say why.
+        Err(error) => vec![Check::new("databases", State::Fault, error.to_string())],
     };
     let now = Clock::system().now();
     let mut checks =
-        vec![check_file_system(data_dir), check_free_space(data_dir), check_permissions(data_dir)?];
-    checks.extend(examined);
+        vec![check_file_system(data_dir), check_free_space(data_dir), check_permissions(data_dir)];
+    checks.extend(databases);
     // The check of the databases has reported a registry that cannot be opened.
-    let keys = options.open_registry().ok().map(|registry| check_keys(&registry, now));
-    checks.extend(keys.transpose()?);
-    checks.push(check_backup(data_dir, arguments, now));
+    let registry = options.open_registry().ok();
+    checks.extend(registry.as_ref().map(|registry| check_keys(registry, now)));
+    checks.push(check_backup(data_dir, arguments, registry.as_ref(), now));
     let faults = checks.iter().filter(|check| check.state == State::Fault).count();
     let documents = json!(checks);
     if options.json {
@@ -126,61 +125,48 @@ fn check_free_space(data_dir: &Path) -> Check {
     Check::new("free space", state, message)
 }
 
-/// Checks that the directories and databases belong to one user, that this user can read and write
+/// Checks that the directories and databases belong to this user, that the user can read and write
 /// them, and that others have no access. Access of others to a directory is a warning, because the
 /// owner may have set its mode; the program always creates files without access for others.
-fn check_permissions(data_dir: &Path) -> io::Result<Check> {
-    let (owner, _) = user::owner(data_dir)?;
+fn check_permissions(data_dir: &Path) -> Check {
+    let user = geteuid().as_raw();
     // The group of a container's volume may be given access to each file in it.
-    let is_volume = fs::metadata(data_dir)?.uid() != owner;
-    let (strangers, letters) = if is_volume { (0o007, "o") } else { (0o077, "go") };
-    let (mut state, mut messages, mut foreign) = (State::Ok, Vec::new(), Vec::new());
+    let is_volume = fs::metadata(data_dir).is_ok_and(|found| found.uid() != user);
+    let (strangers, others) = if is_volume { (0o007, "o") } else { (0o077, "go") };
+    let (mut state, mut messages) = (State::Ok, Vec::new());
+    let (mut modes, mut foreign) = (Vec::new(), Vec::new());
     for path in files_of_databases(data_dir) {
-        // The data directory alone may be a link.
-        let look_up = if path == data_dir { fs::metadata } else { fs::symlink_metadata };
+        let is_mount = is_volume && path == data_dir;
         // SQLite may have removed it meanwhile.
-        let Ok(found) = look_up(&path) else { continue };
+        let Ok(found) = fs::metadata(&path) else { continue };
         let (mode, name) = (found.mode() & 0o777, path.display());
-        let argument = shell_word(&path.to_string_lossy());
-        if found.is_symlink() {
+        let needed = if found.is_dir() { 0o700 } else { 0o600 };
+        if mode & needed != needed && !is_mount {
             state = State::Fault;
-            messages.push(format!("{name} is a symbolic link; put the file in its place"));
-            continue;
-        }
-        if mode & strangers != 0 {
+            modes.push(format!("{name} is closed to its owner (mode {mode:o})"));
+        } else if mode & strangers != 0 {
             state = state.max(if found.is_dir() { State::Warning } else { State::Fault });
-            messages.push(format!(
-                "{name} is open to others (mode {mode:o}); run: sudo chmod {letters}= {argument}"
-            ));
+            modes.push(format!("{name} is open to others (mode {mode:o})"));
         }
-        if is_volume && path == data_dir {
-            continue;
-        }
-        let (needed, rights) = if found.is_dir() { (0o700, "rwx") } else { (0o600, "rw") };
-        if mode & needed != needed {
+        if found.uid() != user && !is_mount {
             state = State::Fault;
-            messages.push(format!(
-                "{name} is closed to its owner (mode {mode:o}); run: sudo chmod u={rights} \
-                 {argument}"
-            ));
-        }
-        if found.uid() != owner {
             foreign.push(format!("{name} belongs to {}", user_name(found.uid())));
         }
     }
-    let owner = user_name(owner);
-    if let Some(first) = foreign.first() {
-        state = State::Fault;
-        messages.push(format!(
-            "{first}, so the service cannot open it ({}); run: sudo chown -R {owner}: {}",
-            count(foreign.len() as u64, "such file"),
-            shell_word(&data_dir.to_string_lossy())
-        ));
+    let user = user_name(user);
+    let cures =
+        [(modes, format!("chmod -R u=rwX,{others}=")), (foreign, format!("chown -R {user}:"))];
+    for (found, cure) in cures {
+        if let Some(first) = found.first() {
+            let (number, dir) = (found.len() as u64, data_dir.display());
+            messages
+                .push(format!("{first} ({}); run: sudo {cure} {dir}", count(number, "such file")));
+        }
     }
     if messages.is_empty() {
-        messages.push(format!("private to {owner}"));
+        messages.push(format!("private to {user}"));
     }
-    Ok(Check::new("permissions", state, messages.join("; ")))
+    Check::new("permissions", state, messages.join("; "))
 }
 
 /// The data directory, its databases, and what SQLite keeps beside them. A directory that cannot be
@@ -199,16 +185,16 @@ fn files_of_databases(data_dir: &Path) -> Vec<PathBuf> {
 
 /// One check for each database with a problem, and one for all others together.
 fn check_databases(findings: &[Finding]) -> Vec<Check> {
-    const ADVICE: &str = "; if it is damaged, keep a copy and restore it from a backup";
+    const ADVICE: &str = "; docs/recovery.md, \"A damaged file\", has the cure";
     let (mut checks, mut intact) = (Vec::new(), 0);
-    for Finding { database, problems, is_orphan, names_cure } in findings {
+    for Finding { database, problems, is_orphan, is_damaged } in findings {
         if *is_orphan {
             let message = format!("{ORPHAN}; move it away if no tenant is missing");
             checks.push(Check::new(database, State::Warning, message));
         } else if problems.is_empty() {
             intact += 1;
         } else {
-            let advice = if *names_cure { "" } else { ADVICE };
+            let advice = if *is_damaged { ADVICE } else { "" };
             let message = format!("{}{advice}", problems.join("; "));
             checks.push(Check::new(database, State::Fault, message));
         }
@@ -221,7 +207,16 @@ fn check_databases(findings: &[Finding]) -> Vec<Check> {
 
 /// Warns of keys that end within 14 days: somebody may have to replace them. A key that was replaced
 /// has a newer one of its name, which ends later.
-fn check_keys(registry: &Registry, now: Moment) -> anyhow::Result<Check> {
+fn check_keys(registry: &Registry, now: Moment) -> Check {
+    let (state, message) = match ending_keys(registry, now) {
+        Ok(ending) if ending.is_empty() => (State::Ok, "none ends within 14 days".to_owned()),
+        Ok(ending) => (State::Warning, format!("end within 14 days: {}", ending.join(", "))),
+        Err(error) => (State::Fault, error.to_string()),
+    };
+    Check::new("keys", state, message)
+}
+
+fn ending_keys(registry: &Registry, now: Moment) -> Result<Vec<String>, RegistryError> {
     let mut ending = Vec::new();
     for (tenant, _) in registry.list_tenants()? {
         let mut keys = registry.list_keys(tenant.id)?;
@@ -238,16 +233,18 @@ fn check_keys(registry: &Registry, now: Moment) -> anyhow::Result<Check> {
             }
         }
     }
-    if ending.is_empty() {
-        return Ok(Check::new("keys", State::Ok, "none ends within 14 days"));
-    }
-    let message = format!("end within 14 days: {}", ending.join(", "));
-    Ok(Check::new("keys", State::Warning, message))
+    Ok(ending)
 }
 
 /// Checks the newest backup of all tenants: it is a fault if it is too old, damaged, lacks a tenant,
-/// or has none although an older one has.
-fn check_backup(data_dir: &Path, arguments: &Arguments, now: Moment) -> Check {
+/// or has none although an older one has. If a backup has tenants and the registry has none, the data
+/// directory was lost.
+fn check_backup(
+    data_dir: &Path,
+    arguments: &Arguments,
+    registry: Option<&Registry>,
+    now: Moment,
+) -> Check {
     let check = |state, message: String| Check::new("backup", state, message);
     let Some(dir) = &arguments.backups else {
         let message = "not checked; name the directory of backups with --backups DIR";
@@ -272,12 +269,21 @@ fn check_backup(data_dir: &Path, arguments: &Arguments, now: Moment) -> Check {
         let message = format!("{directory} lacks the tenant {} ({})", tenant.name, tenant.reason);
         return check(State::Fault, message);
     }
+    let has_tenants = |manifest: &Manifest| !manifest.tenants.is_empty();
     if manifest.tenants.is_empty()
-        && let Some((older, _)) = backups.find(|(_, manifest)| !manifest.tenants.is_empty())
+        && let Some((older, _)) = backups.find(|(_, manifest)| has_tenants(manifest))
     {
         let message = format!(
             "{directory} has no tenants, and {} has; if the data directory was lost, restore that",
             older.display()
+        );
+        return check(State::Fault, message);
+    }
+    let is_empty = |registry: &Registry| registry.list_tenants().is_ok_and(|all| all.is_empty());
+    if has_tenants(&manifest) && registry.is_some_and(is_empty) {
+        let message = format!(
+            "the data directory has no tenants, and {directory} has; if the data directory was \
+             lost, restore that"
         );
         return check(State::Fault, message);
     }

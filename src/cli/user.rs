@@ -65,7 +65,7 @@ pub(super) fn become_owner(
 /// The user and the group that the service has. A container's volume may belong to root, and let
 /// the service in by its group. Then the registry in it decides. If there is no directory, the one
 /// above decides.
-pub(super) fn owner(data_dir: &Path) -> io::Result<(u32, u32)> {
+fn owner(data_dir: &Path) -> io::Result<(u32, u32)> {
     for path in data_dir.ancestors() {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let directory = match fs::metadata(path) {
@@ -128,7 +128,7 @@ fn with_sudo() -> String {
 }
 
 /// A word as a shell reads it.
-pub(super) fn shell_word(word: &str) -> String {
+fn shell_word(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@+".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {
         return word.to_owned();

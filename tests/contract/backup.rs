@@ -363,7 +363,7 @@ fn a_backup_can_be_restored_or_names_the_sql_that_cures_the_file() {
         let output = data_dir.cli(&["backup", "backups"]).ends_with(1);
         assert!(output.stderr.contains(&format!("{said}; run in sqlite3: {cure}\n")), "{output:?}");
         let doctor = data_dir.cli(&["doctor"]).ends_with(1).stdout;
-        assert!(doctor.contains(cure) && !doctor.contains("restore it"), "{doctor}");
+        assert!(doctor.contains(cure) && !doctor.contains("recovery.md"), "{doctor}");
         sql(cure);
     }
     data_dir.cli(&["doctor"]).done();

@@ -90,8 +90,8 @@ fn a_registry_without_a_table_beside_tenants_is_damaged() {
     let data_dir = DataDir::new(false);
     data_dir.tenant("acme");
     std::fs::write(data_dir.registry_file(), "").unwrap();
-    data_dir.cli(&["serve", "--listen", "127.0.0.1:0"]).fails_saying("it has no schema");
-    data_dir.cli(&["tenant", "create", "other"]).fails_saying("it has no schema");
+    data_dir.cli(&["serve", "--listen", "127.0.0.1:0"]).fails_saying("the file is empty");
+    data_dir.cli(&["tenant", "create", "other"]).fails_saying("the file is empty");
     assert!(data_dir.data().join("tenants/1.db").exists());
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tenantdesk::clock::Timestamp;
 
 use crate::support::server::{DataDir, Output, run};
-use crate::support::{ALL, TestServer, database};
+use crate::support::{ALL, TestServer, database, until};
 
 /// The state of one check.
 fn state(output: &Output, check: &str) -> String {
@@ -61,6 +61,89 @@ fn damaged_databases_are_faults() {
     DataDir::new(false).cli(&["doctor"]).fails_saying("no data directory");
 }
 
+/// Damages the pages of a database that have this text.
+fn damage(file: &Path, text: &str) {
+    database(file).pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
+    let mut content = fs::read(file).unwrap();
+    let pages = content.chunks_mut(4096);
+    let has_text = |page: &[u8]| page.windows(text.len()).any(|part| part == text.as_bytes());
+    let found: Vec<&mut [u8]> = pages.filter(|page| has_text(page)).collect();
+    assert!(!found.is_empty());
+    found.into_iter().for_each(|page| page.fill(0xff));
+    fs::write(file, content).unwrap();
+}
+
+/// Some requests fail, and those that `/readyz` could make do not.
+#[test]
+fn damage_of_the_registry_that_a_request_meets_is_reported_everywhere() {
+    let mut server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let first = tenant.with_scopes(ALL);
+    server.stop();
+    let more =
+        "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT 150)
+        INSERT INTO keys (tenant_id, name, hash, prefix, scopes, created_at)
+        SELECT 1, hex(zeroblob(40)), randomblob(32), 'tdk_aaaa', 'customers:read', created_at
+        FROM numbers, tenants";
+    database(&server.registry_file()).execute_batch(more).unwrap();
+    let key = tenant.key(ALL).key;
+    let last = server.with_key(&key);
+    damage(&server.registry_file(), &key[..8]);
+    server.restart();
+    first.get("/customers.php").is(200);
+    server.anonymous().get("/readyz").is(200);
+    last.get("/customers.php").is(500);
+    let health = until("the service is not ready", || {
+        Some(server.cli(&["health", &server.address().to_string()]))
+            .filter(|output| output.code == Some(1))
+    });
+    assert!(health.stderr.contains("the registry is damaged"), "{health:?}");
+    assert!(server.anonymous().get("/readyz").text().contains("the registry is damaged"));
+    let output = server.cli(&["--json", "doctor"]).ends_with(1);
+    for (check, expected) in [("registry.db", "fault"), ("keys", "fault"), ("databases", "ok")] {
+        assert_eq!(state(&output, check), expected, "{output:?}");
+    }
+    assert!(output.stdout.contains("recovery.md"), "{output:?}");
+}
+
+#[test]
+fn a_service_does_not_start_if_its_registry_answers_no_request() {
+    for part in ["a key", "a tenant"] {
+        let data_dir = with_tenants();
+        let key = data_dir.tenant("third").key(ALL).key;
+        damage(&data_dir.registry_file(), if part == "a key" { &key[..8] } else { "$argon2id" });
+        let serve = ["serve", "--listen", "127.0.0.1:0"];
+        data_dir.cli(&serve).fails_saying("registry.db is damaged or no database");
+        let output = data_dir.cli(&["--json", "doctor"]).ends_with(1);
+        assert_eq!(state(&output, "registry.db"), "fault", "{part}: {output:?}");
+    }
+}
+
+/// A command that looks leaves each file as it is.
+#[test]
+fn an_examination_changes_no_file() {
+    let data_dir = with_tenants();
+    let tenants = data_dir.data().join("tenants");
+    let file = tenants.join("2.db");
+    for name in ["2.db-wal", "2.db-shm"] {
+        let _ = fs::remove_file(tenants.join(name));
+    }
+    fs::write(&file, "").unwrap();
+    fs::write(tenants.join("99.db"), "").unwrap();
+    fs::write(tenants.join("98.db"), "mine").unwrap();
+    let output = data_dir.cli(&["doctor"]).ends_with(1).stdout;
+    assert!(output.contains("the file is empty"), "{output}");
+    data_dir.cli(&["check"]).ends_with(1);
+    let lengths =
+        ["2.db", "98.db", "99.db"].map(|name| fs::metadata(tenants.join(name)).unwrap().len());
+    assert_eq!(lengths, [0, 4, 0]);
+    let others = |name: &str| name.starts_with("2.db-") || name.starts_with("9") && name.len() > 5;
+    for entry in fs::read_dir(&tenants).unwrap().chain(fs::read_dir(data_dir.data()).unwrap()) {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(!others(&name) && name != ".examined", "{name}");
+    }
+}
+
 #[test]
 fn access_by_others_is_a_warning_or_a_fault() {
     let data_dir = with_tenants();
@@ -79,12 +162,9 @@ fn access_by_others_is_a_warning_or_a_fault() {
                 "{} {mode:o}",
                 directory.display()
             );
-            assert!(
-                output.stdout.contains(&format!(
-                    "{} is open to others (mode {mode:o})",
-                    directory.display()
-                ))
-            );
+            let said = format!("{} is open to others (mode {mode:o})", directory.display());
+            let cure = format!("run: sudo chmod -R u=rwX,go= {}", data_dir.data().display());
+            assert!(output.stdout.contains(&said) && output.stdout.contains(&cure), "{output:?}");
             // Other commands do not change the mode.
             data_dir.cli(&["tenant", "list"]).done();
             assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, mode);
@@ -232,4 +312,19 @@ fn keys_that_end_within_14_days_are_a_warning() {
     let replaced = tenant.key(ALL);
     data_dir.cli(&["key", "replace", "acme", &replaced.id.to_string(), "--overlap", "7d"]).done();
     assert_eq!(state(&data_dir.cli(&["--json", "doctor"]).done(), "keys"), "ok");
+}
+
+/// The disk with the data directory was not mounted, and the service has begun a new one.
+#[test]
+fn an_empty_data_directory_beside_a_backup_of_tenants_is_a_fault() {
+    let data_dir = with_tenants();
+    let backups = data_dir.home().join("backups");
+    data_dir.cli(&["backup", backups.to_str().unwrap()]).done();
+    let doctor = ["--json", "doctor", "--backups", backups.to_str().unwrap()];
+    assert_eq!(state(&data_dir.cli(&doctor).done(), "backup"), "ok");
+    fs::rename(data_dir.data(), data_dir.home().join("away")).unwrap();
+    drop(crate::support::Setup::plain().start_at(Arc::clone(&data_dir)));
+    let output = data_dir.cli(&doctor).ends_with(1);
+    assert_eq!(state(&output, "backup"), "fault");
+    assert!(output.stdout.contains("the data directory has no tenants"), "{output:?}");
 }

@@ -1,6 +1,9 @@
 //! Faults of databases, in a data directory and in a backup (contract section 10).
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::ptr;
 
@@ -10,7 +13,7 @@ use crate::model::{ALL, TenantId};
 use crate::store::data_dir::{
     DataDir, TENANT, registry_database, tenant_database, tenant_file_ids,
 };
-use crate::store::database::{self, Database, Role, SQL_CURE, Schema};
+use crate::store::database::{self, Database, Role, Schema};
 use crate::store::error::OpenError;
 use crate::store::registry::TenantRow;
 
@@ -25,14 +28,15 @@ pub struct Finding {
     /// crash in the middle of the creation or deletion of a tenant leaves one. Ids are never used
     /// again, so it harms nobody.
     pub is_orphan: bool,
-    /// Whether each problem says what to do, so that no backup is needed.
-    pub names_cure: bool,
+    /// Whether content is lost, so that only a backup helps.
+    pub is_damaged: bool,
 }
 
 /// The problems of each kind that are listed for one database.
 const MAX_PROBLEMS: usize = 20;
 
-/// Checks all databases of a data directory. A server may run meanwhile.
+/// Checks all databases of a data directory. A server may run meanwhile. Copies are examined: a
+/// snapshot that is held for minutes would let the write-ahead log grow until writes are refused.
 ///
 /// # Errors
 ///
@@ -40,40 +44,68 @@ const MAX_PROBLEMS: usize = 20;
 /// cannot be listed.
 pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     let _in_use = DataDir::open(data_dir)?;
+    let _alone = lock(data_dir).map_err(|error| OpenError::unusable(data_dir, error))?;
     // Files are listed first: the row of a tenant that is created meanwhile is committed when the
     // rows are read.
     let files = tenant_file_ids(data_dir)?;
     let registry = registry_database(data_dir);
-    let tenant_ids = || -> Option<BTreeSet<TenantId>> {
-        let rows = tenants(&registry.open(Role::Bulk).ok()?).ok()?;
-        Some(rows.into_iter().map(|tenant| tenant.id).collect())
-    };
-    let known = tenant_ids();
-    let finding = |file: &Database, is_orphan: bool| {
-        let database = file.name_in(data_dir);
-        let (problems, names_cure) = match file.open(Role::Bulk) {
-            _ if is_orphan => (Vec::new(), false),
-            Ok(opened) => {
-                let found = problems(&opened, file.schema);
-                let names_cure = found.iter().all(|problem| problem.contains(SQL_CURE));
-                (found, names_cure)
-            }
-            Err(error) => {
-                let is_old = matches!(error, OpenError::Older { .. } | OpenError::TooOld { .. });
-                (vec![error.to_string()], is_old)
-            }
-        };
-        Finding { database, problems, is_orphan, names_cure }
-    };
-    let ids = files.union(known.as_ref().unwrap_or(&files));
-    let of_tenant = |id: &TenantId| {
-        let is_orphan = known.as_ref().is_some_and(|known| !known.contains(id));
-        let finding = finding(&tenant_database(data_dir, *id), is_orphan);
+    let known = tenant_ids(&registry);
+    let mut findings = vec![examine(&registry, data_dir)];
+    for id in files.union(known.as_ref().unwrap_or(&files)) {
+        let file = tenant_database(data_dir, *id);
+        if known.as_ref().is_some_and(|known| !known.contains(id)) {
+            let database = file.name_in(data_dir);
+            let (is_orphan, is_damaged) = (true, false);
+            findings.push(Finding { database, problems: Vec::new(), is_orphan, is_damaged });
+            continue;
+        }
+        let finding = examine(&file, data_dir);
         // A tenant that is deleted meanwhile, as at the end of a move, has no problems.
-        let is_deleted = || tenant_ids().is_some_and(|ids| !ids.contains(id));
-        (finding.problems.is_empty() || !is_deleted()).then_some(finding)
+        let is_deleted = || tenant_ids(&registry).is_some_and(|ids| !ids.contains(id));
+        if finding.problems.is_empty() || !is_deleted() {
+            findings.push(finding);
+        }
+    }
+    Ok(findings)
+}
+
+/// Waits for another examination to end: each uses the same name for its copies. So a process that is
+/// killed leaves at most one copy, which the next examination removes.
+fn lock(data_dir: &Path) -> io::Result<File> {
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(data_dir.join(".examining"))?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// The ids of the tenants, if the registry can be read.
+fn tenant_ids(registry: &Database) -> Option<BTreeSet<TenantId>> {
+    let rows = tenants(&registry.open(Role::Bulk).ok()?).ok()?;
+    Some(rows.into_iter().map(|tenant| tenant.id).collect())
+}
+
+fn examine(file: &Database, data_dir: &Path) -> Finding {
+    let (problems, is_damaged) = match file.copy_to_examine(&data_dir.join(".examined")) {
+        Ok(copy) => {
+            let differences = listed(database::differences(&copy, file.schema));
+            if differences.is_empty() {
+                let found = problems(&copy, file.schema);
+                let is_damaged = !found.is_empty();
+                (found, is_damaged)
+            } else {
+                (differences, false)
+            }
+        }
+        Err(error) => {
+            let is_damaged = matches!(error, OpenError::Damaged { .. } | OpenError::Missing(_));
+            (vec![error.to_string()], is_damaged)
+        }
     };
-    Ok([finding(&registry, false)].into_iter().chain(ids.filter_map(of_tenant)).collect())
+    Finding { database: file.name_in(data_dir), problems, is_orphan: false, is_damaged }
 }
 
 /// Finds problems of one kind.

@@ -15,6 +15,7 @@ mod wal;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::iter;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub(crate) use copy::{copy_pages, is_write_error, replace_content};
-pub(crate) use schema::{SQL_CURE, Schema, differences};
+pub(crate) use schema::{Schema, differences};
 pub(crate) use wal::{LAST_LINE, commit, make_durable, recover};
 
 use super::error::OpenError;
@@ -104,12 +105,10 @@ impl Database {
 
     /// The error for one of SQLite. Damage of the file is told apart.
     pub(crate) fn error(&self, error: &rusqlite::Error) -> OpenError {
-        match error.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-                OpenError::Damaged { path: self.path.clone(), cause: error.to_string() }
-            }
-            _ => self.unusable(error),
+        if is_damage(error) {
+            return OpenError::Damaged { path: self.path.clone(), cause: error.to_string() };
         }
+        self.unusable(error)
     }
 
     /// Identifies the file that the path names now.
@@ -117,6 +116,12 @@ impl Database {
         let found = fs::symlink_metadata(&self.path).map_err(|error| self.unusable(error))?;
         Ok((found.dev(), found.ino()))
     }
+}
+
+/// Whether SQLite says that the file is damaged.
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
 /// Device and inode. An open connection goes on with a file that was removed or replaced; two
@@ -209,9 +214,16 @@ impl Database {
 
     /// Refuses a database that is missing.
     pub(crate) fn require_file(&self) -> Result<(), OpenError> {
-        match self.path.try_exists() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(OpenError::Missing(self.path.clone())),
+        match fs::metadata(&self.path) {
+            // SQLite would take it for a new database, and begin one.
+            Ok(found) if found.len() == 0 => Err(OpenError::Damaged {
+                path: self.path.clone(),
+                cause: "the file is empty".to_owned(),
+            }),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(OpenError::Missing(self.path.clone()))
+            }
             Err(error) => Err(self.unusable(error)),
         }
     }

@@ -141,7 +141,7 @@ pub(crate) fn differences(
                 differences.push(format!("the {kind} {name} is not what this program makes"))
             }
             None => differences.push(format!(
-                "it has an added {kind} {name}{SQL_CURE}DROP {} {}",
+                "it has an added {kind} {name}; run in sqlite3: DROP {} {}",
                 kind.to_uppercase(),
                 identifier(name)
             )),
@@ -151,9 +151,6 @@ pub(crate) fn differences(
     differences.extend(missing.map(|(kind, name)| format!("the {kind} {name} is missing")));
     Ok(differences)
 }
-
-/// Stands in a difference before the SQL that takes it away.
-pub(crate) const SQL_CURE: &str = "; run in sqlite3: ";
 
 /// A name as SQL reads it.
 fn identifier(name: &str) -> String {

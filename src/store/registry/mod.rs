@@ -10,10 +10,11 @@ mod tenants;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction, TransactionBehavior};
 
 pub use events::{Admin, Event, EventKind};
 pub use keys::{
@@ -39,6 +40,8 @@ pub struct Registry {
     reader: Mutex<Connection>,
     writer: Mutex<Connection>,
     is_wal_durable: AtomicBool,
+    /// How SQLite has named the damage that a read or a change has met.
+    damage: OnceLock<String>,
     unwritten: Mutex<Unwritten>,
 }
 
@@ -216,6 +219,7 @@ impl Registry {
             database,
             writer: Mutex::new(writer),
             is_wal_durable: AtomicBool::new(false),
+            damage: OnceLock::new(),
             unwritten: Mutex::default(),
         })
     }
@@ -224,13 +228,39 @@ impl Registry {
         self.data_dir.path()
     }
 
-    /// Checks that the registry can be read and is still the file in the data directory.
+    /// Checks that the registry can be read and is still the file in the data directory. A page that
+    /// this does not read may be damaged, so the damage that any request has met counts, too.
     pub fn ready(&self) -> Result<(), String> {
         let sql = "SELECT 1 FROM tenants";
         self.check_identity()
             .and_then(|()| self.read(|reader| reader.prepare_cached(sql)?.exists([])))
-            .map(drop)
-            .map_err(|error| error.to_string())
+            .map_err(|error| error.to_string())?;
+        match self.damage.get() {
+            Some(cause) => Err(format!("the registry is damaged: {cause}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the tenants and looks up a key, as requests do.
+    pub fn require_readable(&self, now: Moment) -> Result<(), OpenError> {
+        let sql = "SELECT hash FROM keys LIMIT 1";
+        let read = || -> Result<()> {
+            self.list_tenants()?;
+            let hash: Option<[u8; 32]> =
+                self.read(|reader| reader.query_row(sql, [], |row| row.get(0)).optional())?;
+            hash.map(|hash| self.find_principal(&hash, now)).transpose()?;
+            Ok(())
+        };
+        read().map_err(|error| match error {
+            RegistryError::Database(error) => self.database.error(&error),
+            error => self.database.unusable(error),
+        })
+    }
+
+    fn note_damage(&self, error: &DatabaseError) {
+        if database::is_damage(error) {
+            let _ = self.damage.set(error.to_string());
+        }
     }
 
     /// A change to a file that was removed or replaced would be lost.
@@ -240,11 +270,19 @@ impl Registry {
     }
 
     fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        Ok(query(&self.reader.lock())?)
+        Ok(query(&self.reader.lock()).inspect_err(|error| self.note_damage(error))?)
     }
 
     /// Runs `work` in a write transaction. An error of `work` and a panic roll it back.
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+        self.run_change(work).inspect_err(|error| {
+            if let RegistryError::Database(error) = error {
+                self.note_damage(error);
+            }
+        })
+    }
+
+    fn run_change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         let mut writer = self.writer.lock();
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         self.check_identity()?;
