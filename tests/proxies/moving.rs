@@ -33,13 +33,9 @@ fn home(tenant: usize) -> usize {
 /// Runs `examples/several/move` between two servers on this machine, with this route command.
 fn move_between(from: &TestServer, to: &TestServer, tenant: &str, route: &[&str]) -> Command {
     let program = binary().display().to_string();
-    // Each machine has its own copy, because `move` locks it.
-    let copy = from.home().join("move");
-    if !copy.exists() {
-        std::fs::copy(example("several/move"), &copy).unwrap();
-    }
     let mut command = Command::new("sh");
-    command.arg(copy).arg(tenant).args(route);
+    command.arg(example("several/move")).arg(tenant).args(route);
+    command.env("DATA", to.data()).env("LOCK", from.home().join("move.lock"));
     command.env("HERE", format!("{program} --data-dir '{}'", from.data().display()));
     command.env("THERE", format!("{program} --data-dir '{}'", to.data().display()));
     // Like ssh, it passes its arguments after the host, joined by spaces, to a shell.
