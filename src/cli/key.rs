@@ -152,14 +152,10 @@ fn create(options: &GlobalOptions, new: NewKeyArguments, now: Moment) -> anyhow:
     let (registry, tenant) = open_tenant(options, &tenant_name)?;
     let scopes = scopes.into_iter().fold(Scopes::default(), Scopes::union);
     let new = NewKey { name: &name, scopes, expires_at: expires.0, rate_limit: rate_limit.0 };
-    let operator = operator(&registry, &tenant, now);
-    let (row, key) = operator.create_key(&new)?;
+    let (row, key) = operator(&registry, &tenant, now).create_key(&new)?;
     let document = document(&row, now, [("key", json!(key))]);
     let note = format!("key {} of {tenant_name}", row.id);
-    show(options, &document, &note, &key).or_else(|error| {
-        operator.delete_key(row.id)?;
-        Err(error)
-    })
+    show(options, &document, &note, &key)
 }
 
 fn replace(
@@ -169,25 +165,21 @@ fn replace(
     now: Moment,
 ) -> anyhow::Result<()> {
     let (registry, tenant) = open_tenant(options, &key.tenant)?;
-    let operator = operator(&registry, &tenant, now);
-    let replaced = operator.replace_key(key.id, overlap)?;
-    let Replacement { old, new, key } = &replaced;
+    let Replacement { old, new, key } =
+        operator(&registry, &tenant, now).replace_key(key.id, overlap)?;
     let more = [
         ("done", json!("replaced")),
         ("tenant", json!(tenant.name)),
         ("key", json!(key)),
         ("replaced", json!({"id": old.id, "expires_at": old.expires_at})),
     ];
-    let document = document(new, now, more);
+    let document = document(&new, now, more);
     let end = old.expires_at.map(|end| end.to_string()).unwrap_or_default();
     let note = format!("key {} ends at {end}; key {} of {}", old.id, new.id, tenant.name);
-    show(options, &document, &note, key).or_else(|error| {
-        operator.take_back(&replaced)?;
-        Err(error)
-    })
+    show(options, &document, &note, &key)
 }
 
-/// Shows a new key, alone on standard output. If that fails, nobody has seen it.
+/// Shows a new key, alone on standard output.
 fn show(options: &GlobalOptions, document: &Value, note: &str, key: &str) -> anyhow::Result<()> {
     if !options.json {
         print_stderr(&format!("{note}, shown this once:"));

@@ -79,10 +79,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let _ = app.metrics.lost_lines.set(lost_lines);
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     is_starting.store(false, Ordering::SeqCst);
-    let mut created = Vec::new();
-    let server = create_tenants(&app, &arguments.create_tenants, &mut created)
-        .and_then(|()| start(options, listeners, &config, &app, signals, &created))
-        .inspect_err(|_| delete_tenants(&app, &created))?;
+    let created = create_tenants(&app, &arguments.create_tenants)?;
+    let server = start(options, listeners, &config, &app, signals, &created)?;
     notify_ready(&status(&server));
     warn_of_little_space(&app);
 
@@ -206,11 +204,8 @@ struct CreatedTenant {
 }
 
 /// Creates those tenants of `names` that do not exist, each with a key with all scopes.
-fn create_tenants(
-    app: &App,
-    names: &[String],
-    created: &mut Vec<CreatedTenant>,
-) -> anyhow::Result<()> {
+fn create_tenants(app: &App, names: &[String]) -> anyhow::Result<Vec<CreatedTenant>> {
+    let mut created = Vec::new();
     for name in names {
         if app.registry.find_tenant(name)?.is_some() {
             continue;
@@ -222,16 +217,7 @@ fn create_tenants(
             app.registry.create_tenant(name, None, &hash, Some(new), app.clock.now())?;
         created.push(CreatedTenant { id: tenant.id, name: tenant.name, password, key });
     }
-    Ok(())
-}
-
-/// Deletes new tenants whose secrets nobody has seen.
-fn delete_tenants(app: &App, created: &[CreatedTenant]) {
-    for CreatedTenant { name, .. } in created {
-        if let Err(error) = app.registry.delete_tenant(name) {
-            tracing::error!(tenant = name, %error, "the new tenant could not be deleted");
-        }
-    }
+    Ok(created)
 }
 
 /// Starts the server and prints its addresses and the secrets of the new tenants.

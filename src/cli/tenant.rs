@@ -128,11 +128,7 @@ fn create(
     let (tenant, _) = registry.create_tenant(name, trial_until.as_deref(), &hash, None, now)?;
     let text =
         format!("tenant {name} (id {})\npanel password, shown this once: {password}", tenant.id);
-    let shown = options.report(&document(&tenant, now, "password", password.into()), &text);
-    shown.or_else(|error| {
-        registry.delete_tenant(name)?;
-        Err(error)
-    })
+    options.report(&document(&tenant, now, "password", password.into()), &text)
 }
 
 /// Suspends the tenant, and waits until the changes that already run have ended.
@@ -208,15 +204,11 @@ fn set_password(
         ));
     };
     password::check(&password)?;
-    let operator = registry.administer(tenant.id, Admin::CommandLine, now);
-    operator.set_password(&password::hash(&password)?)?;
+    let hash = password::hash(&password)?;
+    registry.administer(tenant.id, Admin::CommandLine, now).set_password(&hash)?;
     if generate {
         let text = format!("panel password of {name}, shown this once: {password}");
-        let shown = options.report(&json!({"name": name, "password": password}), &text);
-        return shown.or_else(|error| {
-            operator.set_password(&tenant.password_hash)?;
-            Err(error)
-        });
+        return options.report(&json!({"name": name, "password": password}), &text);
     }
     let text = format!("the panel password of {name} is set; all its sessions are ended");
     options.report(&json!({"name": name}), &text)

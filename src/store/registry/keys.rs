@@ -261,7 +261,12 @@ impl Administration<'_> {
     }
 
     pub fn delete_key(&self, id: KeyId) -> Result<KeyRow> {
-        self.change(|transaction| self.delete(transaction, id))
+        self.change(|transaction| {
+            let key = self.find_key(transaction, id)?;
+            transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id.0])?;
+            self.record(transaction, EventKind::KeyDeleted, Some(&key))?;
+            Ok(key)
+        })
     }
 
     /// Creates a key with the name, scopes, limit and end of the key `id`, which then ends after
@@ -281,25 +286,6 @@ impl Administration<'_> {
             self.record(transaction, EventKind::KeyReplaced, Some(&old))?;
             Ok(Replacement { old, new, key })
         })
-    }
-
-    /// Gives the old key of a replacement its former end again, and deletes the new key, which
-    /// nobody has seen.
-    pub fn take_back(&self, Replacement { old, new, .. }: &Replacement) -> Result<()> {
-        self.change(|transaction| {
-            let mut old = self.find_key(transaction, old.id)?;
-            old.expires_at = new.expires_at;
-            update(transaction, &old)?;
-            self.record(transaction, EventKind::KeyExpiryChanged, Some(&old))?;
-            self.delete(transaction, new.id).map(drop)
-        })
-    }
-
-    fn delete(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
-        let key = self.find_key(transaction, id)?;
-        transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id.0])?;
-        self.record(transaction, EventKind::KeyDeleted, Some(&key))?;
-        Ok(key)
     }
 
     fn find_key(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
