@@ -26,7 +26,6 @@ use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context as _, anyhow};
 use clap::builder::{BoolishValueParser, PossibleValuesParser, Resettable, TypedValueParser};
-use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rustix::process::geteuid;
@@ -112,10 +111,7 @@ struct UsageError(String);
 
 /// Parses the command line of this process, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
-    let matches = command().try_get_matches().unwrap_or_else(|mut error| {
-        name_variable(&mut error);
-        error.exit()
-    });
+    let matches = command().get_matches();
     let is_named = matches.value_source("data_dir") != Some(ValueSource::DefaultValue);
     let arguments = Arguments::from_arg_matches(&matches).map_err(anyhow::Error::from);
     match arguments.and_then(|arguments| run(arguments, is_named)) {
@@ -132,27 +128,6 @@ pub fn main() -> ExitCode {
             }
             output::print_stderr(&format!("error: {reason}"));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
-        }
-    }
-}
-
-/// If a wrong value stands in a variable, the message names the variable in place of its option.
-fn name_variable(error: &mut clap::Error) {
-    let (Some(ContextValue::String(argument)), Some(ContextValue::String(value))) =
-        (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
-    else {
-        return;
-    };
-    let mut command = command();
-    command.build();
-    let of_commands = command.get_subcommands().flat_map(clap::Command::get_arguments);
-    for declared in command.get_arguments().chain(of_commands) {
-        if let Some(name) = declared.get_env().and_then(|name| name.to_str())
-            && declared.to_string() == *argument
-            && env::var(name).is_ok_and(|values| values.split(',').any(|one| one == value))
-        {
-            error.insert(ContextKind::InvalidArg, ContextValue::String(name.to_owned()));
-            return;
         }
     }
 }
