@@ -98,10 +98,6 @@ enum Command {
     Health(health::Arguments),
     /// Print the OpenAPI document of the API
     Openapi,
-    /// Print completions for a shell
-    Completions(help::CompletionsArguments),
-    /// Print the manual page, or write a page for each command
-    Manual(help::ManualArguments),
 }
 
 /// Wrong usage that clap does not detect: exit code 2.
@@ -151,7 +147,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// The declaration of the command line, with the examples of every command.
-fn command() -> clap::Command {
+pub fn command() -> clap::Command {
     const START: &str = "Examples:\n  tenantdesk serve --create-tenant demo\n\n\
         Exit codes: 0 success; 1 failure, with the reason on the last line of standard error; \
         2 wrong usage.";
@@ -192,7 +188,7 @@ fn run(arguments: Arguments, is_named: bool) -> anyhow::Result<()> {
         .context("cannot handle signals")?;
     let options = &arguments.options;
     match arguments.command {
-        Command::Openapi | Command::Completions(_) | Command::Manual(_) | Command::Fields(_) => {}
+        Command::Openapi | Command::Fields(_) => {}
         Command::Import(ref import) if import.draft_map => {}
         Command::Serve(_) | Command::Health(_) => user::become_owner(options, is_named, true)?,
         _ => user::become_owner(options, is_named, false)?,
@@ -212,8 +208,6 @@ fn run(arguments: Arguments, is_named: bool) -> anyhow::Result<()> {
         Command::Doctor(arguments) => doctor::run(options, &arguments),
         Command::Health(arguments) => health::run(options, &arguments),
         Command::Openapi => output::print_document(OPENAPI_TEXT.trim_end()),
-        Command::Completions(arguments) => help::run_completions(command(), &arguments),
-        Command::Manual(arguments) => help::run_manual(options, command(), &arguments),
     }
 }
 

@@ -23,9 +23,9 @@ fn limited(data_dir: &DataDir, kibibytes: u64, arguments: &[&str]) -> Output {
     run(command, "")
 }
 
-/// Every file in the home of the data directory, and every directory except the targets of backups
-/// and manual pages. The log and the index of an existing database are left out. A data directory
-/// without tenants does not count.
+/// Every file in the home of the data directory, and every directory except the targets of backups.
+/// The log and the index of an existing database are left out. A data directory without tenants does
+/// not count.
 fn left_by(data_dir: &DataDir) -> Vec<PathBuf> {
     let all = tree(data_dir.home());
     let mut found = all.clone();
@@ -102,7 +102,7 @@ fn a_backup_and_a_restore_that_fail_leave_no_file() {
 }
 
 #[test]
-fn an_export_and_manual_pages_that_fail_leave_no_file() {
+fn an_export_that_fails_leaves_no_file() {
     let data_dir = DataDir::new(false);
     data_dir.tenant("acme");
     let rows: String = (0..2_000).map(|row| format!("Customer {row}\n")).collect();
@@ -112,10 +112,6 @@ fn an_export_and_manual_pages_that_fail_leave_no_file() {
         fails_cleanly(&data_dir, &[40], &["export", "acme", "customers", "--output", "out.csv"]),
         1
     );
-    assert_eq!(fails_cleanly(&data_dir, &[1], &["manual", "--output", "new/man"]), 1);
-    std::fs::create_dir(data_dir.home().join("man")).unwrap();
-    std::fs::write(data_dir.home().join("man/other.1"), "not ours").unwrap();
-    assert_eq!(fails_cleanly(&data_dir, &[1], &["manual", "--output", "man"]), 1);
 }
 
 #[test]

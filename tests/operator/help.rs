@@ -1,6 +1,5 @@
-//! Help texts, shell completions, manual pages, and the version.
+//! Help texts, and the version.
 
-use std::fs;
 use std::process::Command;
 
 use crate::support::TestServer;
@@ -51,42 +50,6 @@ fn every_command_has_examples_and_everything_has_a_description() {
             let description = line.trim_start().split_once("  ").map(|(_, rest)| rest.trim_start());
             assert!(description.is_some_and(|text| text.starts_with(char::is_uppercase)), "{line}");
         }
-    }
-}
-
-#[test]
-fn completions_contain_every_command() {
-    let data_dir = DataDir::new(false);
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = data_dir.cli(&["completions", shell]).done().stdout;
-        for word in ["serve", "tenant", "suspend", "metrics-listen", "doctor"] {
-            assert!(script.contains(word), "{shell} lacks {word}");
-        }
-    }
-    let file = data_dir.home().join("completions.bash");
-    fs::write(&file, data_dir.cli(&["completions", "bash"]).done().stdout).unwrap();
-    let output = Command::new("bash")
-        .arg("-c")
-        .arg("source \"$1\"; COMP_WORDS=(tenantdesk ten); COMP_CWORD=1; _tenantdesk tenantdesk ten ''; echo ${COMPREPLY[@]}")
-        .arg("bash")
-        .arg(&file)
-        .output()
-        .unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "tenant");
-    data_dir.cli(&["completions", "sh"]).ends_with(2);
-}
-
-#[test]
-fn the_manual_has_a_page_for_every_command() {
-    let data_dir = DataDir::new(false);
-    let page = data_dir.cli(&["manual"]).done().stdout;
-    assert!(page.contains(".TH tenantdesk 1") && page.contains("tenantdesk\\-serve(1)"), "{page}");
-    let directory = data_dir.home().join("man");
-    data_dir.cli(&["manual", "--output", directory.to_str().unwrap()]).done();
-    for path in commands(&[]) {
-        let name = [&["tenantdesk".to_owned()], &path[..]].concat().join("-");
-        let page = fs::read_to_string(directory.join(format!("{name}.1"))).unwrap();
-        assert!(page.contains("Examples"), "{name}: {page}");
     }
 }
 
