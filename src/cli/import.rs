@@ -42,7 +42,7 @@ pub(super) struct Arguments {
     map: Option<PathBuf>,
     /// Print a map for this file, to correct; import nothing
     #[arg(long, conflicts_with_all = ["map", "keep_ids", "update_by", "dry_run"])]
-    pub(super) draft_map: bool,
+    draft_map: bool,
     /// Keep the ids of the file; the resource must never have held a record
     #[arg(long, conflicts_with = "update_by")]
     keep_ids: bool,

@@ -14,7 +14,6 @@ mod key;
 mod output;
 mod serve;
 mod tenant;
-mod user;
 
 use std::env;
 use std::ffi::OsStr;
@@ -26,7 +25,6 @@ use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context as _, anyhow};
 use clap::builder::{BoolishValueParser, PossibleValuesParser, Resettable, TypedValueParser};
-use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rustix::process::geteuid;
 use signal_hook::consts::SIGXFSZ;
@@ -51,8 +49,7 @@ struct Arguments {
 /// The options of every command.
 #[derive(Debug, Args)]
 struct GlobalOptions {
-    /// The directory of the databases; for root, that of the service in /var/lib/tenantdesk if there
-    /// is one
+    /// The directory of the databases
     #[arg(
         long,
         global = true,
@@ -107,20 +104,15 @@ struct UsageError(String);
 
 /// Parses the command line of this process, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
-    let matches = command().get_matches();
-    let is_named = matches.value_source("data_dir") != Some(ValueSource::DefaultValue);
-    let arguments = Arguments::from_arg_matches(&matches).map_err(anyhow::Error::from);
-    match arguments.and_then(|arguments| run(arguments, is_named)) {
+    let arguments = Arguments::from_arg_matches(&command().get_matches());
+    match arguments.map_err(anyhow::Error::from).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of the output, such as `head`, has read enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
             let mut reason = reason(&error);
-            if reason.to_lowercase().ends_with("permission denied") {
+            if is_denied(&error) {
                 reason = format!("{reason} to the user {}", user_name(geteuid().as_raw()));
-            }
-            if let Some(advice) = user::advice(&error) {
-                reason = format!("{reason}; {advice}");
             }
             output::print_stderr(&format!("error: {reason}"));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
@@ -144,6 +136,12 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let is_closed = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
     error.chain().filter_map(|cause| cause.downcast_ref()).any(is_closed)
+}
+
+/// Whether the last cause is that the system refuses access to a file.
+fn is_denied(error: &anyhow::Error) -> bool {
+    let cause: Option<&io::Error> = error.root_cause().downcast_ref();
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// The declaration of the command line, with the examples of every command.
@@ -180,19 +178,12 @@ fn reason(error: &anyhow::Error) -> String {
     without_error_numbers(&reason).replace('\n', " ")
 }
 
-/// Runs the command. `is_named` says that the user has named a data directory.
-fn run(arguments: Arguments, is_named: bool) -> anyhow::Result<()> {
+fn run(arguments: Arguments) -> anyhow::Result<()> {
     // With a handler of SIGXFSZ, a write beyond the limit of `ulimit -f` returns an error, and the
     // command can clean up.
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
         .context("cannot handle signals")?;
     let options = &arguments.options;
-    match arguments.command {
-        Command::Openapi | Command::Fields(_) => {}
-        Command::Import(ref import) if import.draft_map => {}
-        Command::Serve(_) | Command::Health(_) => user::become_owner(options, is_named, true)?,
-        _ => user::become_owner(options, is_named, false)?,
-    }
     match arguments.command {
         Command::Serve(arguments) => serve::run(options, &arguments),
         Command::Tenant(command) => tenant::run(options, command),
@@ -226,7 +217,7 @@ impl GlobalOptions {
             && let Err(error) = registry.symlink_metadata()
             && error.kind() == io::ErrorKind::PermissionDenied
         {
-            return anyhow!("cannot read {directory}: {error}");
+            return anyhow::Error::new(error).context(format!("cannot read {directory}"));
         }
         if !matches!(&error, OpenError::Missing(path) if *path == registry) {
             return error.into();

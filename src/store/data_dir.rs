@@ -30,7 +30,7 @@
 //! error.
 //!
 //! Each of them, except [`DataDir::lock_to_serve`], needs the user who owns the files
-//! ([`require_owner`]). A command of root runs as that user (cli/user.rs).
+//! ([`require_owner`]).
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -119,37 +119,33 @@ fn has_no_data(data_dir: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Fails if another user owns the registry. Example: `anna` runs `tenantdesk tenant create` in a
-/// directory that she may write to, and the service runs as `tenantdesk`. The service could not open
-/// the new tenant's file. Returns whether there is a registry.
+/// Fails if another user owns the registry. Example: root runs `tenantdesk tenant create`, and the
+/// service runs as `tenantdesk`. The service could not open the new tenant's file. Returns whether
+/// there is a registry.
 ///
 /// If there is none, the owner of the directory decides. A directory of root is accepted then: a
 /// container's volume often belongs to root, and lets the service in by its group.
-///
-/// If the registry in the service's directory belongs to root or another user, the message says how
-/// to give the files back to the service.
 pub(crate) fn require_owner(data_dir: &Path) -> Result<bool, OpenError> {
-    let registry = registry_database(data_dir);
+    let registry = registry_database(data_dir).path().to_owned();
     // If the directory cannot be looked up, the caller cannot open it either, and reports why.
     let Ok(of_directory) = fs::metadata(data_dir).map(|found| found.uid()) else {
         return Ok(false);
     };
-    let found = fs::symlink_metadata(registry.path());
+    let found = fs::symlink_metadata(&registry);
     let is_missing = found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     // Without an owner there is no registry, or a directory that this user may not search.
     let owner = found.map_or(of_directory, |found| found.uid());
-    if owner == geteuid().as_raw() || is_missing && of_directory == 0 {
+    let user = geteuid().as_raw();
+    if owner == user || is_missing && of_directory == 0 {
         return Ok(!is_missing);
     }
-    let (user, owner) = (files::user_name(of_directory), files::user_name(owner));
-    if of_directory != 0 && user != owner {
-        return Err(registry.unusable(format!(
-            "it belongs to {owner}, and its directory to {user}; if {user} runs the service, run: \
-             sudo chown -R {user}: {}",
-            data_dir.display()
-        )));
+    let owner = files::user_name(owner);
+    if of_directory == user {
+        let cure = format!("sudo chown -R {}: {}", files::user_name(user), data_dir.display());
+        return Err(OpenError::OtherOwner { path: registry, owner, cure });
     }
-    Err(OpenError::OtherOwner { path: data_dir.to_owned(), owner })
+    let cure = format!("sudo -u {owner} tenantdesk …");
+    Err(OpenError::OtherOwner { path: data_dir.to_owned(), owner, cure })
 }
 
 /// Fails if another user owns the registry, or if there is none.
@@ -186,13 +182,12 @@ pub struct DataDir {
 
 impl DataDir {
     /// Creates the directory and an empty registry, each if there is none. An existing directory
-    /// keeps its mode, and may belong to any user: a container often mounts a new directory of
-    /// another user. The lock keeps out a second process that creates a registry, and a restore of
+    /// keeps its mode. The lock keeps out a second process that creates a registry, and a restore of
     /// everything.
     pub fn create(path: &Path) -> Result<(), OpenError> {
         let registry = registry_database(path);
+        require_owner(path)?;
         if has_files(&registry) {
-            require_owner(path)?;
             return create_directories(path);
         }
         create_directories(path)?;

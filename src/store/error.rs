@@ -32,9 +32,8 @@ pub enum OpenError {
     Newer { path: PathBuf, found: u32, known: u32 },
     #[error("{} is damaged or no database: {cause}", .path.display())]
     Damaged { path: PathBuf, cause: String },
-    /// `owner` is a name, or the number of a user without one.
-    #[error("{} belongs to {owner}", .path.display())]
-    OtherOwner { path: PathBuf, owner: String },
+    #[error("{} belongs to {owner}; run: {cure}", .path.display())]
+    OtherOwner { path: PathBuf, owner: String, cure: String },
     /// Permissions, locks, a full disk, a failed migration.
     #[error("{} cannot be used: {cause}", .path.display())]
     Unusable { path: PathBuf, cause: String },

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::server::{binary, run};
+use crate::support::server::{Output, binary, run};
 use crate::support::{TestServer, can, tree};
 
 fn debian(file: &str) -> String {
@@ -31,56 +31,127 @@ fn the_two_commands_that_the_installation_prints_give_a_key() {
     server.with_key(key).post("/customers.php", serde_json::json!({"name": "First"})).is(201);
 }
 
-/// Root types no user, no directory and no address. Runs in a mount namespace with a service of the
-/// user `nobody`.
-#[test]
-fn a_command_of_root_is_for_the_service_and_has_its_settings() {
-    if !can("unshare -m mount -t tmpfs none /tmp && command -v setpriv") {
-        return;
-    }
-    let script = r#"
-        users=$(cat /etc/passwd)
-        mount -t tmpfs none /var/lib; mount -t tmpfs none /etc; echo "$users" >/etc/passwd
-        install -d -o 65534 -g 65534 -m 700 /var/lib/tenantdesk
-        printf '# Options
+/// The script that the package installs as `tenantdesk`.
+const COMMAND: &str = "command/tenantdesk";
 
-TENANTDESK_LISTEN=127.0.0.1:9
-TENANTDESK_JSON="true"
-' >/etc/tenantdesk.env
-        install -m 755 "$BUILT" /var/lib/desk
-        mkdir -p /var/lib/here/data
-        cd /var/lib/here
-        /var/lib/desk tenant create acme
-        /var/lib/desk health 2>&1 || true
-        find /var/lib/tenantdesk ! -user 65534 # nothing
-        setpriv --reuid=64999 --clear-groups /var/lib/desk tenant create beta 2>&1 || true
-        # An empty variable counts as unset.
-        echo TENANTDESK_DATA_DIR= >>/etc/tenantdesk.env
-        timeout 60 /var/lib/desk tenant create third >/var/lib/third
-        # The settings name another directory. The environment has its way against the settings.
-        install -d -o 65534 -g 65534 -m 700 /var/lib/other
-        echo TENANTDESK_DATA_DIR=/var/lib/other >>/etc/tenantdesk.env
-        TENANTDESK_JSON=false /var/lib/desk tenant create gamma
-        ls /var/lib/other/tenants
+/// Runs a shell script in a mount namespace in which the package is installed as `desk`, beside an
+/// empty data directory of the user `tenantdesk`.
+fn run_installed(script: &str) -> Option<Output> {
+    if !can("unshare -m mount -t tmpfs none /tmp && command -v setpriv") {
+        return None;
+    }
+    let install = r#"
+        users=$(cat /etc/passwd) groups=$(cat /etc/group)
+        mount -t tmpfs none /var/lib; mount -t tmpfs none /etc
+        printf '%s\ntenantdesk:x:64998:64998::/:/bin/sh\n' "$users" >/etc/passwd
+        printf '%s\ntenantdesk:x:64998:\n' "$groups" >/etc/group
+        install -d -o tenantdesk -g tenantdesk -m 700 /var/lib/tenantdesk
+        install -m 755 "$BUILT" /var/lib/program
+        echo "$SCRIPT" | sed 's|=/usr/lib/tenantdesk/tenantdesk|=/var/lib/program|' >/var/lib/desk
+        desk() { sh /var/lib/desk "$@"; }
+        cd /var/lib
     "#;
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-euc", script]).env("BUILT", binary());
-    let output = run(command, "");
-    let said = &output.stdout;
+    command.args(["-m", "sh", "-euc", &format!("{install}\n{script}")]);
+    command.env("BUILT", binary()).env("SCRIPT", debian(COMMAND));
+    Some(run(command, ""))
+}
+
+#[test]
+fn a_command_of_root_runs_as_the_service_with_its_settings() {
+    let Some(output) = run_installed(
+        r#"
+        desk tenant create acme
+        find /var/lib/tenantdesk ! -user tenantdesk # nothing
+        printf '# Options\n\nTENANTDESK_LISTEN=127.0.0.1:9\nTENANTDESK_JSON="true"\n' >/etc/tenantdesk.env
+        desk tenant list
+        desk health 2>&1 || true
+        # An empty variable counts as unset.
+        TENANTDESK_JSON= TENANTDESK_DATA_DIR= desk key list acme
+        # The settings name another directory. The environment takes precedence.
+        install -d -o tenantdesk -m 700 /var/lib/other
+        echo TENANTDESK_DATA_DIR=/var/lib/other >>/etc/tenantdesk.env
+        TENANTDESK_JSON=false desk tenant create beta
+        ls /var/lib/other/tenants
+        echo a secret password | TENANTDESK_JSON=false desk tenant password beta --stdin
+        desk tenant list --wrong 2>/dev/null || echo code $?
+        "#,
+    ) else {
+        return;
+    };
     assert_eq!(output.code, Some(0), "{output:?}");
-    let lines: Vec<&str> = said.lines().collect();
-    assert!(lines[0].starts_with(r#"{"id":1,"name":"acme""#), "{said}");
-    assert!(lines[1].contains("127.0.0.1:9"), "{said}");
-    let advice = "no data directory here; for the service's, run: sudo /var/lib/desk tenant create";
-    assert!(lines[3].contains(advice), "{said}");
-    assert!(
-        lines[4].starts_with("tenant gamma (id 1)")
-            && said.contains(
-                "
-1.db"
-            ),
-        "{said}"
-    );
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    let expected = [
+        "tenant acme (id 1)",
+        "panel password",
+        r#"[{"id":1,"name":"acme""#,
+        r#"{"url":"http://127.0.0.1:9/readyz""#,
+        "error: ",
+        "[]",
+        "tenant beta (id 1)",
+        "panel password",
+        "1.db",
+        "the panel password of beta is set",
+        "code 2",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{output:?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line}: {output:?}");
+    }
+}
+
+#[test]
+fn another_user_reads_which_command_to_run() {
+    let Some(output) = run_installed(
+        "setpriv --reuid=64999 --clear-groups sh /var/lib/desk tenant create acme 2>&1 || echo code $?",
+    ) else {
+        return;
+    };
+    let expected = "error: /var/lib/tenantdesk belongs to tenantdesk; run: sudo -u tenantdesk tenantdesk …\ncode 1\n";
+    assert_eq!(output.stdout, expected);
+}
+
+#[test]
+fn root_imports_a_file_of_a_closed_home() {
+    let Some(output) = run_installed(
+        r#"
+        install -d -m 700 /var/lib/home
+        cd /var/lib/home
+        printf 'Firma\nAda\n' >list.CSV; chmod 600 list.CSV
+        printf '[columns]\nFirma = "name"\n' >map.toml
+        cp list.CSV list.text
+        cd /
+        desk tenant create acme >/dev/null
+        desk import acme --map /var/lib/home/map.toml customers /var/lib/home/list.CSV --dry-run
+        desk --json import acme customers /var/lib/home/list.text --map /var/lib/home/map.toml --format csv
+        desk import acme customers /var/lib/home/missing.csv 2>&1 || true
+        desk import acme customers /var/lib/home/list.text 2>&1 || true
+        desk export acme customers --format jsonl | grep -c Ada
+        "#,
+    ) else {
+        return;
+    };
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let said = &output.stdout;
+    assert!(said.contains("Permission denied") || said.contains("cannot read"), "{said}");
+    assert!(said.contains("must end in .csv") && said.ends_with("\n1\n"), "{output:?}");
+}
+
+/// Otherwise the script would take the value of an option for the file.
+#[test]
+fn the_script_knows_the_options_of_import_that_have_a_value() {
+    let server = TestServer::start();
+    let help = server.cli(&["import", "--help"]).done().stdout;
+    let script = debian(COMMAND);
+    let options = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
+    let names: Vec<&str> = options.filter_map(|option| Some(option.split_once(" <")?.0)).collect();
+    assert!(names.len() > 4, "{help}");
+    for name in names {
+        assert!(
+            script.contains(&format!("--{name} | ")) || script.contains(&format!("--{name})")),
+            "{name}"
+        );
+    }
 }
 
 #[test]
