@@ -13,14 +13,14 @@ use rustix::process::geteuid;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::GlobalOptions;
+use super::{GlobalOptions, unknown_variables};
 use crate::clock::{Clock, Moment};
 use crate::config::whole;
 use crate::files::{free_space, user_name};
 use crate::store::archive::{BackupKind, Finding, Manifest, backup, check};
 use crate::store::registry::{KeyState, Registry, RegistryError};
 use crate::store::{OpenError, tenants_dir};
-use crate::words::{count, without_error_numbers};
+use crate::words::count;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -76,6 +76,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let now = Clock::system().now();
     let mut checks =
         vec![check_file_system(data_dir), check_free_space(data_dir), check_permissions(data_dir)];
+    checks.extend(check_variables());
     checks.extend(databases);
     // The check of the databases has reported a registry that cannot be opened.
     let registry = options.open_registry().ok();
@@ -120,7 +121,7 @@ fn check_free_space(data_dir: &Path) -> Check {
             (State::Warning, format!("{free}; below 64 MiB writes are refused: free some space"))
         }
         Ok((free, None)) => (State::Ok, HumanBytes(free).to_string()),
-        Err(error) => (State::Fault, without_error_numbers(&error.to_string())),
+        Err(error) => (State::Fault, error.to_string()),
     };
     Check::new("free space", state, message)
 }
@@ -167,6 +168,13 @@ fn check_permissions(data_dir: &Path) -> Check {
         messages.push(format!("private to {user}"));
     }
     Check::new("permissions", state, messages.join("; "))
+}
+
+/// Warns of variables that set no option.
+fn check_variables() -> Option<Check> {
+    let unknown = unknown_variables();
+    let message = format!("no option has the variable {}; correct its name", unknown.join(", "));
+    (!unknown.is_empty()).then(|| Check::new("settings", State::Warning, message))
 }
 
 /// The data directory, its databases, and what SQLite keeps beside them. A directory that cannot be

@@ -133,6 +133,26 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
     command.mut_subcommands(without_empty_variables)
 }
 
+/// The variables that look like options and are none, such as a misspelt
+/// `TENANTDESK_TRUSTED_PROXIES`. Those of the example clients do not count.
+fn unknown_variables() -> Vec<String> {
+    const OF_CLIENTS: [&str; 4] =
+        ["TENANTDESK_URL", "TENANTDESK_KEY", "TENANTDESK_TENANT", "TENANTDESK_WAIT"];
+    let declared = Arguments::command();
+    let of_commands = declared.get_subcommands().flat_map(clap::Command::get_arguments);
+    let arguments = declared.get_arguments().chain(of_commands);
+    let known: Vec<&OsStr> = arguments.filter_map(clap::Arg::get_env).collect();
+    let mut unknown: Vec<String> =
+        env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    unknown.retain(|name| {
+        name.starts_with("TENANTDESK_")
+            && !known.contains(&OsStr::new(name))
+            && !OF_CLIENTS.contains(&name.as_str())
+    });
+    unknown.sort();
+    unknown
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let is_closed = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
     error.chain().filter_map(|cause| cause.downcast_ref()).any(is_closed)
@@ -223,8 +243,9 @@ impl GlobalOptions {
             return error.into();
         }
         anyhow!(
-            "{directory} is no data directory (it has no {REGISTRY_FILE}); --data-dir or \
-             TENANTDESK_DATA_DIR names another; \"serve\", \"tenant create\" and \"restore\" make one"
+            "{directory} is no data directory (it has no {REGISTRY_FILE}; is its disk mounted?); \
+             --data-dir or TENANTDESK_DATA_DIR names another; \"serve\", \"tenant create\" and \
+             \"restore\" make one"
         )
     }
 }

@@ -20,7 +20,7 @@ use tracing::Level;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
-use super::{GlobalOptions, tenant_name};
+use super::{GlobalOptions, tenant_name, unknown_variables};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Config, MIN_OPEN};
@@ -66,6 +66,9 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let (_log, lost_lines) = start_log(arguments.log_format);
     let config = configure(options, arguments, raise_descriptor_limit());
     tracing::info!(max_open_tenants = config.tenants.open, "starting");
+    for variable in unknown_variables() {
+        tracing::warn!(variable, "the variable sets no option; is it misspelt?");
+    }
 
     let is_starting = end_at_signals()?;
     let is_readable = !Clock::system().is_past_calendar();

@@ -594,6 +594,24 @@ fn options_can_be_environment_variables() {
 }
 
 #[test]
+fn a_misspelt_variable_is_a_warning_of_serve_and_doctor() {
+    let mut server = Setup::plain()
+        .variable("TENANTDESK_TRUSTED_PROXIES", "10.0.0.5")
+        .variable("TENANTDESK_TLS_KEY", "")
+        .variable("TENANTDESK_URL", "http://desk.example")
+        .start();
+    server.stop();
+    let log = server.log();
+    assert!(log.contains("TENANTDESK_TRUSTED_PROXIES"), "{log}");
+    assert!(!log.contains("TENANTDESK_TLS_KEY") && !log.contains("TENANTDESK_URL"), "{log}");
+    let mut command = server.command();
+    command.arg("--data-dir").arg(server.data()).arg("doctor");
+    command.env("TENANTDESK_TRUSTED_PROXIES", "10.0.0.5");
+    let output = run(command, "").done().stdout;
+    assert!(output.contains("TENANTDESK_TRUSTED_PROXIES"), "{output}");
+}
+
+#[test]
 fn serves_options_can_be_environment_variables() {
     let setup = Setup::plain()
         .variable("TENANTDESK_RATE_LIMIT", "7")
