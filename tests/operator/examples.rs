@@ -292,8 +292,8 @@ import os
 from register import register
 from tenantdesk import Desk
 desk = Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
-twice = [register(desk, "C-1", "E-1", "eva@mueller.example", "S-1") for _ in range(2)]
-assert [record["id"] for record in twice[0]] == [record["id"] for record in twice[1]] == [1, 1, 1]
+made, again = [register(desk, "C-1", "E-1", "eva@mueller.example", "S-1") for _ in range(2)]
+assert [result["body"]["id"] for result in made] == [1, 1, 1] and again == []
 assert desk.create_or_update("hardware", "serial_number", name="PC", serial_number="S-1")["id"] == 1
 for placeholder in ["Default string", "To be filled by O.E.M.", "System Serial Number", "Not Specified", "0", "None", "", "123456789"]:
     try:
@@ -316,6 +316,70 @@ equal((await desk.createOrUpdate("hardware", "serial_number", fields)).id, 1);
         run(&server, &key, program, &arguments, input);
     }
     assert_eq!(["/customers.php", "/hardware.php"].map(|list| api.total(list)), [1, 1]);
+}
+
+/// Runs `register.py` as a program. `arguments` follow the address.
+fn run_register(server: &TestServer, key: &str, arguments: &[&str]) -> std::process::Output {
+    let url = format!("http://{}", server.address());
+    let mut command = Command::new("python3");
+    command.args(["-B", "register.py"]).current_dir(example("clients"));
+    command.args(arguments.first().map(|_| &url)).args(arguments);
+    command.env("TENANTDESK_KEY", key).output().unwrap()
+}
+
+#[test]
+fn a_computer_registers_itself_and_keeps_what_the_office_typed() {
+    if !has("python3", "--version") {
+        return;
+    }
+    let (server, api, key) = desk_with_a_key();
+    api.create("/customers.php", json!({"name": "Müller GmbH", "customer_number": "K-77"}));
+    api.create(
+        "/hardware.php",
+        json!({"name": "Eva's laptop", "serial_number": "PF-900",
+        "status": "in_repair", "type": "tablet", "custom": {"os": "BeOS", "room": "2.14"}}),
+    );
+    let customer = api.get("/customers.php?id=1").found();
+    let arguments = ["K-77", "E-77", "eva@mueller.example", "PF-900"];
+    let output = run_register(&server, &key, &arguments);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "created 1 eva@mueller.example\nchanged 1 Eva's laptop\n", "{output:?}");
+    assert_eq!(api.get("/customers.php?id=1").found(), customer);
+    assert_eq!(api.get("/employees.php?id=1").found()["customer_id"], 1);
+    let laptop = api.get("/hardware.php?id=1").found();
+    assert_ne!(laptop["custom"]["os"], "BeOS");
+    assert_eq!(
+        ["name", "status", "type", "employee_id"].map(|field| laptop[field].clone()),
+        [json!("Eva's laptop"), json!("in_repair"), json!("tablet"), Value::Null],
+    );
+    assert_eq!(laptop["custom"]["room"], "2.14");
+    let output = run_register(&server, &key, &arguments);
+    assert_eq!(output.stdout, b"nothing to do\n");
+    assert_eq!(api.get("/hardware.php?id=1").found(), laptop);
+}
+
+#[test]
+fn the_registration_of_a_computer_says_what_it_lacks() {
+    if !has("python3", "--version") {
+        return;
+    }
+    let (server, _, key) = desk_with_a_key();
+    let complete = ["K-1", "E-1", "eva@mueller.example", "PF-1"];
+    let serial_number = Path::new("/sys/class/dmi/id/product_serial");
+    for (key, arguments, expected) in [
+        (&*key, &[][..], "usage: register.py"),
+        ("", &complete, "TENANTDESK_KEY"),
+        ("tdk_wrong", &complete, "401"),
+        (&key, &complete[..3], "pass the serial number"),
+    ] {
+        if arguments.len() == 3 && fs::read(serial_number).is_ok() {
+            continue;
+        }
+        let output = run_register(&server, key, arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
+        assert!(!said.contains("Traceback"), "{said}");
+    }
 }
 
 #[test]
