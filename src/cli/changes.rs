@@ -1,8 +1,10 @@
 //! `changes` prints the newest entries of a tenant's change log. `undo` takes changes in it back.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::mem;
 use std::num::{NonZeroI64, NonZeroUsize};
 
+use anyhow::bail;
 use clap::{ArgGroup, Args};
 use jiff::Span;
 use serde::Serialize;
@@ -11,15 +13,15 @@ use uuid::Uuid;
 
 use super::key::key_id;
 use super::output::{print, print_document, print_stderr};
-use super::{GlobalOptions, open_tenant, resource};
+use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::clock::{Clock, first_second, last_second};
 use crate::config::{duration, positive};
 use crate::model::{ALL, KeyId, RecordId, Resource};
 use crate::store::{
-    Actor, ChangeContext, ChangesPage, ChangesQuery, DatabaseError, Leave, Selection, Start,
-    TenantFile, Undo, UndoError, Undone,
+    Actor, ChangeContext, ChangesPage, ChangesQuery, DatabaseError, Leave, Reason, Selection,
+    Start, TenantFile, Undo, UndoError, Undone, Writing,
 };
-use crate::words::grouped;
+use crate::words::{self, grouped};
 
 #[derive(Debug, Args)]
 pub(super) struct ChangesArguments {
@@ -83,6 +85,9 @@ pub(super) struct UndoArguments {
     /// Report what would change; store nothing
     #[arg(long)]
     dry_run: bool,
+    /// Change more than half of the records, without --key and --request
+    #[arg(long)]
+    yes: bool,
 }
 
 /// Said before a command waits for the tenant's file.
@@ -92,33 +97,34 @@ pub(super) const WAITING: &str = "waiting for another import or undo of the tena
 const MAX_NAMED: usize = 5;
 
 /// How to take a run of a command back.
-pub(super) fn way_back(tenant: &str, run: Uuid) -> String {
-    format!("To take this back: tenantdesk undo {tenant} --request {run}")
+pub(super) fn way_back(options: &GlobalOptions, tenant: &str, run: Uuid) -> String {
+    let command = options.command(&["undo", tenant, "--request", &run.to_string()]);
+    format!("To take this back: {command}")
 }
 
 pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> anyhow::Result<()> {
-    let UndoArguments { tenant, since, until, key, request, dry_run } = arguments;
+    let UndoArguments { tenant, since, until, key, request, dry_run, yes } = arguments;
     let (since, until) = (since.clone(), until.clone());
     let selection = Selection { since, until, key: *key, request: *request };
     let (registry, tenant) = open_tenant(options, tenant)?;
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
     let context = ChangeContext { at, actor: Actor::Command { name: "undo", run } };
-    let mut left = Vec::new();
-    let mut named: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let leave = &mut |resource: &Resource, id: RecordId, reason: &str| {
+    let (mut left, mut lines) = (Vec::new(), String::new());
+    let mut counts = HashMap::new();
+    let leave = &mut |resource: &Resource, id: RecordId, reason: &Reason| {
         if options.json {
-            left.push(LeftRecord { resource: resource.plural, id, reason: reason.to_owned() });
+            left.push(LeftRecord { resource: resource.plural, id, reason: reason.to_string() });
             return;
         }
-        // "was changed", "would refer", "must stay".
-        let kind = reason.split(' ').next().unwrap_or_default();
-        let lines = named.entry(kind.to_owned()).or_default();
-        if lines.len() < MAX_NAMED {
-            lines.push(format!("  {} {} {reason}\n", resource.name, id.0));
+        let count = counts.entry(mem::discriminant(reason)).or_insert(0);
+        *count += 1;
+        if *count <= MAX_NAMED {
+            lines += &format!("  {} {} {reason}\n", resource.name, id.0);
         }
     };
-    let outcome = take_back(&mut file, &selection, &context, *dry_run, leave);
+    let may_change_most = *yes || *dry_run || key.is_some() || request.is_some();
+    let outcome = take_back(&mut file, &selection, &context, *dry_run, may_change_most, leave);
     file.checkpoint();
     let mut undone = outcome?;
     let Undone { deleted, changed, created, .. } = &undone;
@@ -128,9 +134,9 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
         let document = UndoDocument { undone: &undone, left };
         return print_document(&serde_json::to_string(&document)?);
     }
-    let lines = describe(&undone, *dry_run) + &named.into_values().flatten().collect::<String>();
+    let lines = describe(&undone, *dry_run) + &lines;
     let end = match undone.run {
-        Some(run) => way_back(&tenant.name, run),
+        Some(run) => way_back(options, &tenant.name, run),
         None if *dry_run => "nothing was stored".to_owned(),
         None => "nothing was changed".to_owned(),
     };
@@ -158,19 +164,42 @@ fn take_back(
     selection: &Selection,
     context: &ChangeContext,
     dry_run: bool,
+    may_change_most: bool,
     leave: &mut Leave<'_>,
-) -> Result<Undone, UndoError> {
-    let transaction = file.begin(None, || print_stderr(WAITING))?;
+) -> anyhow::Result<Undone> {
+    let transaction = file.begin(None, || print_stderr(WAITING)).map_err(UndoError::from)?;
     let writing = transaction.writing();
     let undone = Undo { writing: &writing, selection, context, leave }.run()?;
+    let (changed, records) = extent(&writing, &undone).map_err(UndoError::from)?;
+    if !may_change_most && changed > records / 2 {
+        bail!(UsageError(format!(
+            "the undo would change {} of {}; nothing was changed. --dry-run shows them. Add --yes \
+             to change them",
+            grouped(changed),
+            words::count(records, "record")
+        )));
+    }
     let only_deletes = undone.changed.is_empty() && undone.created.is_empty();
-    if !only_deletes && let Some(shortage) = transaction.find_shortage()? {
-        return Err(UndoError::NoSpace(shortage));
+    let shortage = transaction.find_shortage().map_err(UndoError::from)?;
+    if let Some(shortage) = shortage.filter(|_| !only_deletes) {
+        bail!(UndoError::NoSpace(shortage));
     }
     if !dry_run {
-        transaction.commit(context.at)?;
+        transaction.commit(context.at).map_err(UndoError::from)?;
     }
     Ok(undone)
+}
+
+/// The number of records that an undo changes, and of all records before or after it.
+fn extent(writing: &Writing<'_>, undone: &Undone) -> Result<(u64, u64), DatabaseError> {
+    let Undone { deleted, changed, created, .. } = undone;
+    let deleted = deleted.values().sum::<u64>();
+    let changed = changed.values().chain(created.values()).sum::<u64>() + deleted;
+    let mut records = deleted;
+    for resource in ALL {
+        records += writing.count(resource)?.unsigned_abs();
+    }
+    Ok((changed, records))
 }
 
 /// A line for each resource.

@@ -105,7 +105,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     report.summarize();
     let is_table = format != Format::JsonLines;
     if is_table && arguments.map.is_none() && report.has_unknown_column() {
-        advise_map(arguments);
+        advise_map(options, arguments);
     }
     if let Some(faults) = report.faults.filter(|faults| !faults.is_empty()) {
         let plural = resource.plural;
@@ -118,18 +118,22 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let (document, text) = result(&import, &tenant.name, &imported);
     options.report(&document, &text)?;
     if !dry_run && imported.created + imported.changed > 0 {
-        print_stderr(&way_back(&tenant.name, run));
+        print_stderr(&way_back(options, &tenant.name, run));
     }
     Ok(())
 }
 
-fn advise_map(arguments: &Arguments) {
-    let Arguments { tenant, resource, file, .. } = arguments;
-    let (plural, path) = (resource.plural, file.display());
-    print_stderr(&format!(
-        "A map gives other headings their fields. A draft of it: \
-         tenantdesk import {tenant} {plural} {path} --draft-map"
-    ));
+fn advise_map(options: &GlobalOptions, arguments: &Arguments) {
+    const ADVICE: &str = "A map gives other headings their fields. --draft-map makes a draft of it";
+    let Arguments { tenant, resource, file, sheet, .. } = arguments;
+    let path = file.to_string_lossy();
+    if path == "-" {
+        return print_stderr(&format!("{ADVICE} from a file."));
+    }
+    let mut words = vec!["import", tenant, resource.plural, &path, "--draft-map"];
+    words.extend(sheet.iter().flat_map(|sheet| ["--sheet", sheet]));
+    words.extend(arguments.format.iter().flat_map(|format| ["--format", format.name()]));
+    print_stderr(&format!("{ADVICE}: {}", options.command(&words)));
 }
 
 fn draft_map(arguments: &Arguments, format: Format) -> anyhow::Result<()> {

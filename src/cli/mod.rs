@@ -46,6 +46,9 @@ struct Arguments {
     command: Command,
 }
 
+/// The data directory, unless an option or a variable names one.
+const DATA_DIR: &str = "data";
+
 /// The options of every command.
 #[derive(Debug, Args)]
 struct GlobalOptions {
@@ -54,7 +57,7 @@ struct GlobalOptions {
         long,
         global = true,
         env = "TENANTDESK_DATA_DIR",
-        default_value = "data",
+        default_value = DATA_DIR,
         value_name = "DIR"
     )]
     data_dir: PathBuf,
@@ -223,6 +226,19 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 impl GlobalOptions {
+    /// A command line of this program that works in the shell in which this command runs.
+    fn command(&self, words: &[&str]) -> String {
+        let mut line = "tenantdesk".to_owned();
+        let data_dir = self.data_dir.to_string_lossy();
+        let is_default = env::var_os("TENANTDESK_DATA_DIR")
+            .map_or(*data_dir == *DATA_DIR, |named| self.data_dir == *named);
+        let option = ["--data-dir", &data_dir];
+        for word in option.iter().filter(|_| !is_default).chain(words) {
+            line = format!("{line} {}", shell_word(word));
+        }
+        line
+    }
+
     /// Opens the registry of an existing data directory.
     fn open_registry(&self) -> anyhow::Result<Registry> {
         Registry::open(&self.data_dir).map_err(|error| self.explain(error))
@@ -255,6 +271,15 @@ fn open_tenant(options: &GlobalOptions, name: &str) -> anyhow::Result<(Registry,
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, name)?;
     Ok((registry, tenant))
+}
+
+/// A word as a shell reads it.
+fn shell_word(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=+,@".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 fn find_tenant(registry: &Registry, name: &str) -> anyhow::Result<TenantRow> {

@@ -22,8 +22,8 @@ pub(crate) use database::LAST_LINE;
 pub use error::{DatabaseError, OpenError, StoreError, explain};
 pub use records::{
     Actor, Change, ChangeContext, ChangeError, ChangeKind, Changed, ChangesPage, ChangesQuery,
-    Draft, KeyLabel, Leave, Page, Position, Precondition, Reading, Record, Rejection, Selection,
-    Start, Target, Undo, UndoError, Undone, Writing, fold, who_refer,
+    Draft, KeyLabel, Leave, Page, Position, Precondition, Reading, Reason, Record, Rejection,
+    Selection, Start, Target, Undo, UndoError, Undone, Writing, fold, who_refer,
 };
 pub use registry::Registry;
 pub use tenant::{

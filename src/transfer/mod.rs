@@ -56,12 +56,16 @@ impl Format {
     }
 
     pub fn from_name(name: &str) -> Option<Format> {
-        match name.to_ascii_lowercase().as_str() {
-            "csv" => Some(Format::Csv),
-            "jsonl" => Some(Format::JsonLines),
-            "xlsx" => Some(Format::Xlsx),
-            "ods" => Some(Format::Ods),
-            _ => None,
+        let all = [Format::Csv, Format::JsonLines, Format::Xlsx, Format::Ods];
+        all.into_iter().find(|format| name.eq_ignore_ascii_case(format.name()))
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Csv => "csv",
+            Format::JsonLines => "jsonl",
+            Format::Xlsx => "xlsx",
+            Format::Ods => "ods",
         }
     }
 }

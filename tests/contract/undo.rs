@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::model::body;
 use crate::support::contract::{RESOURCES, at};
 use crate::support::random::{Random, seed};
-use crate::support::server::{Output, Tenant};
+use crate::support::server::{Output, Tenant, run};
 use crate::support::{ALL, Api, Reply, Setup, TestServer, database, until};
 
 /// Resource, as its place in [`RESOURCES`], and id.
@@ -35,6 +35,15 @@ fn undo(server: &TestServer, options: &[&str]) -> Output {
 #[track_caller]
 fn undo_json(server: &TestServer, options: &[&str]) -> Value {
     undo(server, &[options, &["--json"]].concat()).done().json()
+}
+
+/// Runs the command that a command has printed, in the same directory.
+#[track_caller]
+fn run_printed(server: &TestServer, printed: &str) -> Output {
+    let (_, line) = printed.rsplit_once("tenantdesk ").unwrap();
+    let mut command = server.command();
+    command.args(line.split_whitespace());
+    run(command, "")
 }
 
 fn request(reply: &Reply) -> String {
@@ -71,7 +80,7 @@ fn an_undo_since_a_moment_brings_back_its_state_and_can_be_undone() {
         end_yesterday(&tenant);
         (0..20).for_each(|_| change(&mut rng, &api));
         let present = state(&api);
-        let since = ["--since", "2h"];
+        let since = ["--since", "2h", "--yes"];
         let mut tried = undo_json(&server, &["--since", "2h", "--dry-run"]);
         assert_eq!(state(&api), present, "a dry run changes nothing");
         let done = undo_json(&server, &since);
@@ -135,21 +144,63 @@ fn each_record_that_stays_has_its_reason() {
     let tried = undo(&server, &[&options[..], &["--dry-run"]].concat()).done().stdout;
     let expected = "customers: 1 would be deleted; 2 would stay\n\
         employees: 1 would stay\n  \
-        customer 4 must stay, because 1 employee refers to it\n  \
         customer 1 was changed later by key 2 \"a test's\"\n  \
-        employee 1 would refer to customer 2, which does not exist\n\
+        employee 1 would refer to customer 2, which does not exist\n  \
+        customer 4 must stay, because 1 employee refers to it\n\
         nothing was stored\n";
     assert_eq!(tried, expected);
     assert_eq!(api.ids("/customers.php"), [1, 3, 4, 5]);
     let done = undo(&server, &options).done().stdout;
     assert!(done.starts_with("customers: 1 deleted; 2 left\n"), "{done}");
     assert_eq!(api.ids("/customers.php"), [1, 3, 4]);
-    let way_back = done.trim_end().rsplit("tenantdesk undo acme ").next().unwrap();
-    undo(&server, &way_back.split(' ').collect::<Vec<_>>()).done();
+    run_printed(&server, &done).done();
     assert_eq!(api.ids("/customers.php"), [1, 3, 4, 5]);
 }
 
 /// A record from before a stricter rule, of a suspended tenant.
+#[test]
+fn a_client_that_sends_the_id_of_a_command_or_of_another_key_adds_nothing_to_it() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let (api, other) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
+    std::fs::write(server.home().join("c.csv"), "name\nOne\nTwo\n").unwrap();
+    server.cli(&["import", "acme", "customers", "c.csv"]).done();
+    let run = server.cli_json(&["changes", "acme"])[0]["request_id"].as_str().unwrap().to_owned();
+    let with_id = |api: &Api, id: &str, body: Value| {
+        api.call("POST", "/customers.php").header("X-Request-Id", id).json(&body).send().is(201);
+    };
+    with_id(&api, &run, json!({"name": "Three"}));
+    let report = undo_json(&server, &["--request", &run]);
+    assert_eq!(report["deleted"], json!({"customers": 2}));
+    let id = "6f1c3a52-6a0d-4d0c-9a53-2f1c1f0b8e77";
+    with_id(&other, id, json!({"name": "Four"}));
+    with_id(&api, id, json!({"name": "Five"}));
+    assert_eq!(api.ids("/customers.php"), [3, 4, 5]);
+    undo(&server, &["--request", id]).done();
+    assert_eq!(api.ids("/customers.php"), [3, 5]);
+    undo(&server, &["--request", id, "--key", "1"]).fails_saying("no entry");
+}
+
+#[test]
+fn an_undo_of_most_records_asks_for_yes() {
+    let (server, api) = TestServer::with_api();
+    for name in ["One", "Two", "Three"] {
+        api.customer(name);
+    }
+    let before = state(&api);
+    let since = ["--since", "2h"];
+    let refused = undo(&server, &since).ends_with(2).stderr;
+    assert!(
+        refused.contains("3 of 3 records") && refused.contains("Add --yes to change"),
+        "{refused}"
+    );
+    assert_eq!(state(&api), before);
+    undo(&server, &["--since", "2h", "--dry-run"]).done();
+    undo(&server, &["--since", "2h", "--key", "1"]).done();
+    assert_eq!(api.total("/customers.php"), 0);
+    undo(&server, &since).fails_saying("nothing");
+}
+
 #[test]
 fn values_that_rules_refuse_come_back() {
     let server = TestServer::start();
@@ -223,11 +274,10 @@ fn an_import_says_how_to_take_it_back() {
         server.cli(&command).done().stderr
     };
     let said = import("id,name,custom.room,custom.floor\n1,Null,,2\n", &["--update-by", "id"]);
-    let (_, way_back) =
-        said.trim_end().split_once("To take this back: tenantdesk undo acme ").unwrap();
-    undo(&server, &way_back.split(' ').collect::<Vec<_>>()).done();
+    assert!(said.contains(" undo acme --request "), "{said}");
+    run_printed(&server, &said).done();
     assert_eq!(state(&api), before);
-    let run = way_back.trim_start_matches("--request ");
+    let run = said.split_whitespace().last().unwrap();
     assert!(server.cli(&["changes", "acme"]).done().stdout.contains(run));
     for (options, text) in
         [(["--dry-run"].as_slice(), "name\nNew\n"), (&["--update-by", "id"], "id\n1\n")]
@@ -250,7 +300,7 @@ fn a_full_tenant_takes_only_deletions_back() {
     });
     undo(&server, &["--request", &deleted]).fails_saying("size limit");
     assert_eq!(api.total("/customers.php?q=deleted"), 0);
-    undo(&server, &["--since", "2h"]).done();
+    undo(&server, &["--since", "2h", "--yes"]).done();
     assert_eq!(api.total("/customers.php"), 0);
     undo(&server, &["--request", &deleted]).done();
     assert_eq!(api.ids("/customers.php"), [1]);
@@ -281,7 +331,7 @@ fn an_undo_needs_all_entries_since_its_beginning() {
     }
     undo(&server, &["--request", &old]).fails_saying("from 2026-01-02T03:04:06Z on");
     assert_eq!(api.total("/customers.php"), 10);
-    undo(&server, &["--since", "2026-01-02T05:04:05.1+02:00"]).done();
+    undo(&server, &["--since", "2026-01-02T05:04:05.1+02:00", "--yes"]).done();
     assert_eq!(api.ids("/customers.php"), [1], "older entries do not matter");
     for wrong in
         [&["--key", "1"][..], &["--since", "yesterday"], &["--since", "1y"], &["--request", "1"]]
@@ -307,7 +357,7 @@ fn a_restored_tenant_has_the_change_log_of_its_backup() {
         log.as_array().unwrap().iter().map(|entry| entry["by"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(by(&server.cli_json(&["changes", "acme"])), by(&log));
-    let report = undo_json(&server, &["--since", "2h"]);
+    let report = undo_json(&server, &["--since", "2h", "--yes"]);
     assert_eq!((&report["changed"], &report["created"]), (&json!({"customers": 1}), &json!({})));
     until("the tenant is served again", || (api.get("/customers.php").status == 200).then_some(()));
     assert_eq!(api.get("/customers.php?id=1").found()["city"], Value::Null);

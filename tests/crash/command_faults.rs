@@ -30,7 +30,7 @@ const COMMANDS: [&str; 13] = [
     "key revoke two 2",
     "key replace two 2 --overlap 0",
     "import one customers rows.jsonl",
-    "undo one --since 1h",
+    "undo one --since 1h --yes",
     "backup backups",
     "backup backups one --keep 1",
     "restore backups one --force",

@@ -28,7 +28,7 @@ pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use read::{Reading, Record};
 pub use search::fold;
-pub use undo::{Leave, Selection, Undo, UndoError, Undone};
+pub use undo::{Leave, Reason, Selection, Undo, UndoError, Undone};
 pub use write::Writing;
 
 #[cfg(test)]

@@ -37,9 +37,13 @@ pub struct Selection {
     pub request: Option<Uuid>,
 }
 
-/// The condition of a [`Selection`], with its members as the first four parameters.
+/// The condition of a [`Selection`], with its members as the first four parameters. A client chooses
+/// the id of its request. So the entries with an id are those of the key, or of the commands, that
+/// used the id first.
 const IS_SELECTED: &str = "(at >= coalesce(?1, '') AND at <= coalesce(?2, ':')
-    AND (?3 IS NULL OR by_key IS ?3) AND (?4 IS NULL OR request_id IS ?4))";
+    AND (?3 IS NULL OR by_key IS ?3)
+    AND (?4 IS NULL OR request_id IS ?4 AND (by_key, by_prefix) IS
+      (SELECT by_key, by_prefix FROM changes WHERE request_id IS ?4 ORDER BY seq LIMIT 1)))";
 
 /// Numbers of records by the plural of their resource.
 type Counts = BTreeMap<String, u64>;
@@ -72,8 +76,24 @@ pub enum UndoError {
     Database(#[from] DatabaseError),
 }
 
-/// Takes a record that stays as it is, and the predicate of a sentence that says why.
-pub type Leave<'a> = dyn FnMut(&Resource, RecordId, &str) + 'a;
+/// Why a record stays as it is: the predicate of a sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum Reason {
+    /// Somebody, such as `key 1 "office"`, has changed it.
+    #[error("was changed later by {0}")]
+    ChangedLater(String),
+    #[error("would refer to {0} {1}, which does not exist")]
+    MissingReference(&'static str, i64),
+    #[error("must stay, because {0} to it")]
+    Needed(String),
+    #[error("must stay at the customer of its employee")]
+    OwnedByEmployee,
+    #[error("cannot be changed")]
+    Rejected,
+}
+
+/// Takes a record that stays as it is.
+pub type Leave<'a> = dyn FnMut(&Resource, RecordId, &Reason) + 'a;
 
 /// An undo inside its transaction.
 pub struct Undo<'a> {
@@ -120,7 +140,7 @@ impl Undo<'_> {
     }
 
     /// Checks that no entry is missing: one since the beginning of the selection, or one of its
-    /// request. All entries of a request have the same time.
+    /// request. All entries of a command have the same time.
     fn check_complete(&self) -> Result<(), UndoError> {
         let since = self.selection.since.as_ref().filter(|_| self.selection.request.is_none());
         let shown_since = self.writing.changes_shown_since(self.context.at)?;
@@ -152,7 +172,7 @@ impl Undo<'_> {
         undone: &mut Undone,
     ) -> Result<(), UndoError> {
         let sql = "SELECT id, first,
-                     (SELECT 'was changed later by ' || iif(by_prefix IS NULL,
+                     (SELECT iif(by_prefix IS NULL,
                         'the command ' || by_name,
                         printf('key %s\"%s\"', coalesce(by_key || ' ', ''), by_name))
                       FROM changes WHERE seq = other AND other > first)
@@ -163,10 +183,12 @@ impl Undo<'_> {
         while let Some(row) = rows.next()? {
             let id = RecordId(row.get(0)?);
             let first = if is_created { None } else { Some(row.get(1)?) };
-            let reason = match self.take_back(resource, id, first, row.get(2)?) {
+            let later: Option<String> = row.get(2)?;
+            let later = later.map(Reason::ChangedLater);
+            let reason = match self.take_back(resource, id, first, later) {
                 Ok(reason) => reason,
                 Err(ChangeError::Database(error)) => return Err(error.into()),
-                Err(ChangeError::Rejected(rejection)) => Some(explain_rejection(rejection)),
+                Err(ChangeError::Rejected(rejection)) => Some(rejection.into()),
             };
             if let Some(reason) = reason {
                 *undone.left.entry(resource.plural.to_owned()).or_default() += 1;
@@ -184,8 +206,8 @@ impl Undo<'_> {
         resource: &'static Resource,
         id: RecordId,
         first: Option<i64>,
-        later: Option<String>,
-    ) -> Result<Option<String>, ChangeError> {
+        later: Option<Reason>,
+    ) -> Result<Option<Reason>, ChangeError> {
         let present = self.writing.record(resource, id)?;
         let Some(first) = first else {
             return match present {
@@ -207,7 +229,7 @@ impl Undo<'_> {
         }
         self.writing.set_owner(&mut draft, false)?;
         if is_as_stored(&draft) {
-            return Ok(Some("must stay at the customer of its employee".to_owned()));
+            return Ok(Some(Reason::OwnedByEmployee));
         }
         for (field, value) in resource.fields.iter().zip(&draft.values) {
             self.writing.check_reference(field, value)?;
@@ -270,14 +292,12 @@ impl Undo<'_> {
     }
 }
 
-fn explain_rejection(rejection: Rejection) -> String {
-    match rejection {
-        Rejection::MissingReference(_, target, id) => {
-            format!("would refer to {} {id}, which does not exist", target.name)
+impl From<Rejection> for Reason {
+    fn from(rejection: Rejection) -> Reason {
+        match rejection {
+            Rejection::MissingReference(_, target, id) => Reason::MissingReference(target.name, id),
+            Rejection::HasDependents { counts, .. } => Reason::Needed(who_refer(&counts)),
+            _ => Reason::Rejected,
         }
-        Rejection::HasDependents { counts, .. } => {
-            format!("must stay, because {} to it", who_refer(&counts))
-        }
-        _ => "cannot be changed".to_owned(),
     }
 }
