@@ -205,24 +205,9 @@ fn explain(error: io::Error) -> anyhow::Error {
 fn warn(imported: &Imported) {
     for (key, rows) in &imported.repeated_keys {
         print_stderr(&format!(
-            "warning: the {key} of {} exists already. Each row is a new record. \
-             --update-by {key} changes the existing ones.",
+            "warning: the {key} of {} stands in a record or in an earlier row, too. Each row is a \
+             new record. --update-by {key} changes the existing ones.",
             words::count(*rows, "row")
-        ));
-    }
-    for (key, (rows, [first, second])) in &imported.doubles {
-        print_stderr(&format!(
-            "warning: the {key} of {} stands in an earlier row, too, such as that of row {second} \
-             in row {first}. Each row is a new record.",
-            words::count(*rows, "row")
-        ));
-    }
-    for (field, (cells, first)) in &imported.padded {
-        print_stderr(&format!(
-            "warning: {field} loses leading zeros in {}, first in cell {first}. The sheet shows \
-             them, but the cells are numbers. Save the sheet as CSV, which has the zeros, and \
-             import that file.",
-            words::count(*cells, "cell")
         ));
     }
     for (field, records) in &imported.numbers {

@@ -178,10 +178,11 @@ impl<'a> Columns<'a> {
                 // An import does not use the timestamps.
                 Cell::Fault(..) if [CREATED_AT.name, UPDATED_AT.name].contains(&name) => {}
                 Cell::Fault(code, message) => row.faults.push((name.to_owned(), code, message)),
-                Cell::Number { text, is_padded } => {
+                Cell::Number { mut text, digits } => {
                     let is_text = matches!(column.kind, None | Some(Kind::Text { .. }));
-                    if is_padded && is_text && column.cents.is_none() {
-                        row.padded.push((name.to_owned(), index));
+                    let is_whole = text.bytes().all(|byte| byte.is_ascii_digit());
+                    if is_text && is_whole && column.cents.is_none() {
+                        text = format!("{text:0>digits$}");
                     }
                     let text = self.map.translate(name, text);
                     row.insert(column, parse_cell(column.kind, text), None);
@@ -233,8 +234,6 @@ impl<'a> Columns<'a> {
 pub(super) struct Converted {
     pub object: JsonObject,
     pub faults: Vec<CellFault>,
-    /// The texts that lose leading zeros: the name and the index of the column.
-    pub padded: Vec<(String, usize)>,
 }
 
 impl Converted {

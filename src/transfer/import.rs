@@ -10,8 +10,8 @@
 //! validated, and the operator sees both errors in one run. If the transaction stayed open until
 //! row 100,000, other writers would get 503 after 5 seconds, for an import that fails anyway.
 
-use std::collections::hash_map::{Entry, RandomState};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::BuildHasher as _;
 use std::io;
 
@@ -20,7 +20,7 @@ use super::row::{Mode, RowValidator};
 use super::{Cell, Format, Map, Place, Row, RowError, Source};
 use crate::model::custom::PREFIX;
 use crate::model::field::Custom;
-use crate::model::{Field, RecordId, Resource, Value};
+use crate::model::{Field, Resource, Value};
 use crate::store::{
     ChangeContext, DatabaseError, Draft, FileTransaction, Reading, Target, TenantFile, Writing,
     explain,
@@ -47,14 +47,9 @@ pub struct Imported {
     /// For each field or `custom.NAME`, the number of records in which a text became a number:
     /// `007` becomes `7`, `+49` becomes `49`, `1E1` becomes `1.00E+01`.
     pub numbers: Counts,
-    /// For each field or `custom.NAME`, the number of cells that are numbers without the leading
-    /// zeros that the sheet shows, and the first of these cells.
-    pub padded: BTreeMap<String, (u64, String)>,
-    /// For each natural key, the number of new records whose value an older record has, too. Of
-    /// each row, only the first natural key with a value is compared.
+    /// For each natural key, the number of new records whose value an older record or an earlier
+    /// row has, too. Of each row, only the first natural key with a value is compared.
     pub repeated_keys: Counts,
-    /// The same for values of earlier rows, with the first pair of rows.
-    pub doubles: BTreeMap<String, (u64, [u64; 2])>,
 }
 
 type Counts = BTreeMap<String, u64>;
@@ -154,8 +149,6 @@ impl Import<'_> {
         let columns = Columns::of(self.resource, self.map);
         let validator = RowValidator::new(&columns, reading, self.mode);
         let is_compared = matches!(self.mode, Mode::Add) && reading.count(self.resource)? > 0;
-        // No record is new yet, so every id is below this one.
-        let first_new = is_compared.then_some(RecordId(i64::MAX));
         let is_table = source.format != Format::JsonLines;
         let first_line = u64::from(!source.format.is_workbook());
         let mut rows = RowImporter {
@@ -164,8 +157,8 @@ impl Import<'_> {
             report,
             header: None,
             is_table,
-            first_new,
-            rows_by_key: HashMap::new(),
+            is_compared,
+            keys: HashSet::new(),
             hasher: RandomState::new(),
             imported: Imported::default(),
             invalid_rows: 0,
@@ -211,12 +204,11 @@ struct RowImporter<'a> {
     /// The header of a table, once it is read.
     header: Option<Header>,
     is_table: bool,
-    /// The id of the first new record: a smaller id is from before the import. `None` if natural
-    /// keys are not compared. An empty table has no older records, and its indexes are made after
-    /// the rows.
-    first_new: Option<RecordId>,
-    /// The row of each natural key, by the key's hash.
-    rows_by_key: HashMap<u64, u64>,
+    /// Whether natural keys are compared with those of older records. An empty table has none, and
+    /// its indexes are made after the rows.
+    is_compared: bool,
+    /// The hashes of the natural keys so far.
+    keys: HashSet<u64>,
     hasher: RandomState,
     imported: Imported,
     invalid_rows: u64,
@@ -306,25 +298,20 @@ impl RowImporter<'_> {
                 return self.reject(errors);
             }
         };
-        for (name, index) in row.padded {
-            let first = || (0, format!("{}{}", column_letters(index), place.row));
-            self.imported.padded.entry(name).or_insert_with(first).0 += 1;
-        }
-        self.count_effect(&draft, place)?;
+        self.count_effect(&draft)?;
         if let Some(RowWriter { writing, context, .. }) = &self.writer {
-            let id = writing.save(draft, context)?.id;
-            self.first_new = self.first_new.map(|first| first.min(id));
+            writing.save(draft, context)?;
         }
         Ok(())
     }
 
     /// Counts the effect of a row for the summary that the operator sees.
-    fn count_effect(&mut self, draft: &Draft, place: Place) -> Result<(), DatabaseError> {
+    fn count_effect(&mut self, draft: &Draft) -> Result<(), DatabaseError> {
         let imported = &mut self.imported;
         let fields = draft.resource.fields;
         let Target::Stored(record) = &draft.target else {
             imported.created += 1;
-            return self.count_repeated_key(draft, place);
+            return self.count_repeated_key(draft);
         };
         if record.values == draft.values {
             imported.unchanged += 1;
@@ -348,25 +335,19 @@ impl RowImporter<'_> {
     }
 
     /// Counts a new record if an earlier row or an older record has its first natural key.
-    fn count_repeated_key(&mut self, draft: &Draft, place: Place) -> Result<(), DatabaseError> {
+    fn count_repeated_key(&mut self, draft: &Draft) -> Result<(), DatabaseError> {
         if !matches!(self.validator.mode, Mode::Add) {
             return Ok(());
         }
         for (field, value) in draft.resource.fields.iter().zip(&draft.values) {
             if draft.resource.natural_keys.contains(&field.name) && *value != Value::Null {
-                match self.rows_by_key.entry(self.hasher.hash_one((field.name, value))) {
-                    Entry::Vacant(entry) => drop(entry.insert(place.row)),
-                    Entry::Occupied(entry) => {
-                        let pair = (0, [*entry.get(), place.row]);
-                        let doubles = &mut self.imported.doubles;
-                        doubles.entry(field.name.to_owned()).or_insert(pair).0 += 1;
-                    }
-                }
-                if let Some(first_new) = self.first_new {
-                    let found = self.validator.reading.find_by(draft.resource, field, value)?;
-                    if found.first().is_some_and(|id| *id < first_new) {
-                        count(&mut self.imported.repeated_keys, field.name);
-                    }
+                let reading = self.validator.reading;
+                let is_first = self.keys.insert(self.hasher.hash_one((field.name, value)));
+                if !is_first
+                    || self.is_compared
+                        && !reading.find_by(draft.resource, field, value)?.is_empty()
+                {
+                    count(&mut self.imported.repeated_keys, field.name);
                 }
                 break;
             }

@@ -100,8 +100,8 @@ enum Cell {
     /// A number of a workbook in decimal, without an exponent.
     Number {
         text: String,
-        /// The sheet shows it with leading zeros.
-        is_padded: bool,
+        /// The least number of digits that the sheet shows.
+        digits: usize,
     },
     /// A cell of a workbook that has no value: the code and the message.
     Fault(&'static str, String),

@@ -340,6 +340,9 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// A format of numbers has at most so many characters.
+const MAX_DIGITS: usize = 255;
+
 /// The cell of a number in the syntax of XML, such as `1.5E-3`. The sheet shows an integer with at
 /// least `digits` digits.
 pub(super) fn number_cell(text: &str, digits: usize) -> Cell {
@@ -354,8 +357,7 @@ pub(super) fn number_cell(text: &str, digits: usize) -> Cell {
     let Ok(text) = number else {
         return Cell::Fault("invalid_row", format!("The cell has the invalid number {text:?}."));
     };
-    let is_padded = text.len() < digits && text.bytes().all(|byte| byte.is_ascii_digit());
-    Cell::Number { text, is_padded }
+    Cell::Number { text, digits: digits.min(MAX_DIGITS) }
 }
 
 /// The cell of a date, or of a date and a time, in the syntax of ISO 8601.

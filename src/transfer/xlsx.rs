@@ -46,12 +46,14 @@ enum NumberFormat {
 impl NumberFormat {
     fn of(code: &str) -> NumberFormat {
         if is_date_format(code) {
-            NumberFormat::Date
-        } else if code.bytes().all(|byte| byte == b'0') {
-            NumberFormat::Digits(code.len())
-        } else {
-            NumberFormat::Digits(0)
+            return NumberFormat::Date;
         }
+        // `[Red][$-407]00000;@` shows numbers as `00000` does.
+        let mut shown = code.split(';').next().unwrap_or_default();
+        while let Some((_, rest)) = shown.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            shown = rest;
+        }
+        NumberFormat::Digits(if shown.bytes().all(|byte| byte == b'0') { shown.len() } else { 0 })
     }
 }
 
@@ -181,13 +183,13 @@ impl Context {
         rows: &mut Rows<'_>,
     ) -> Result<(), ImportError> {
         let Some(mut xml) = archive.open(part)? else { return Ok(()) };
-        let (mut row, mut column, mut cell) = (0, 0, OpenCell::default());
+        let (mut row, mut column, mut cell) = (0_usize, 0, OpenCell::default());
         while let Some(piece) = xml.next()? {
             cell.text.read(&piece)?;
             match piece {
                 Piece::Start(start) => match start.local_name().as_ref() {
                     "row" => {
-                        row = number(&start, "r")?.unwrap_or(row + 1);
+                        row = number(&start, "r")?.unwrap_or(row.saturating_add(1));
                         column = 0;
                     }
                     "c" => {
