@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use encoding_rs::Encoding;
+use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue};
 
 use super::columns::Columns;
 use crate::model::Resource;
@@ -16,20 +16,56 @@ use crate::words;
 #[derive(Debug, Default)]
 pub struct Map {
     /// The field of each heading. An empty name leaves the column out.
-    pub(super) columns: HashMap<String, String>,
+    pub(super) columns: Words,
     /// Unknown columns are left out.
     pub(super) ignores_others: bool,
     /// The values of words, for each field.
-    words: HashMap<String, HashMap<String, String>>,
+    words: HashMap<String, Words>,
     dates: Vec<String>,
     pub(super) decimal: Option<char>,
     pub(super) encoding: Option<&'static Encoding>,
 }
 
-/// What is wrong in a map, and the byte at which it stands.
-type Fault = (usize, String);
+type Words = HashMap<String, String>;
 
-const SECTIONS: [&str; 4] = ["other_columns", "columns", "values", "formats"];
+/// A map as TOML has it.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Document {
+    other_columns: Option<OtherColumns>,
+    columns: HashMap<String, Spanned<String>>,
+    values: HashMap<String, Spanned<Words>>,
+    formats: Formats,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OtherColumns {
+    Ignore,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Formats {
+    date: Option<Spanned<Dates>>,
+    decimal: Option<Decimal>,
+    encoding: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "the form of a date is a text, or an array of texts")]
+enum Dates {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Deserialize)]
+enum Decimal {
+    #[serde(rename = ",")]
+    Comma,
+    #[serde(rename = ".")]
+    Point,
+}
 
 impl Map {
     /// A map that gives only the encoding.
@@ -39,20 +75,12 @@ impl Map {
 
     /// Reads a map for files of `resource`. The error names the line.
     pub fn parse(text: &str, resource: &'static Resource) -> Result<Map, String> {
-        let located = |(start, message): Fault| {
+        let located = |start: usize, message: &str| {
             let line = text.bytes().take(start).filter(|byte| *byte == b'\n').count() + 1;
-            format!("line {line}: {message}")
+            format!("line {line}: {}", words::capitalize(message))
         };
-        let document = DeTable::parse(text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start);
-            located((start, words::capitalize(error.message())))
-        })?;
-        let mut map = Map::default();
-        map.read(document.get_ref(), resource).map_err(located)?;
-        Ok(map)
-    }
-
-    fn read(&mut self, document: &DeTable<'_>, resource: &'static Resource) -> Result<(), Fault> {
+        let document: Document = toml::from_str(text)
+            .map_err(|error| located(error.span().map_or(0, |span| span.start), error.message()))?;
         let nothing = Map::default();
         let columns = Columns::of(resource, &nothing);
         let check_field = |name: &str, at: usize| {
@@ -60,100 +88,45 @@ impl Map {
                 return Ok(());
             }
             let known = columns.names.iter().map(String::as_str).chain(["custom.NAME"]);
-            Err((at, words::unknown("field", name, known)))
+            Err(located(at, &words::unknown("field", name, known)))
         };
-        for (section, content) in document {
-            let at = section.span().start;
-            match (section.get_ref().as_ref(), content.get_ref()) {
-                ("other_columns", DeValue::String(word)) if word == "ignore" => {
-                    self.ignores_others = true;
-                }
-                ("other_columns", _) => {
-                    return Err((at, "\"other_columns\" can only be \"ignore\".".to_owned()));
-                }
-                ("columns", DeValue::Table(entries)) => {
-                    self.columns = words_of(entries)?;
-                    for field in entries.values() {
-                        let name = field.get_ref().as_str().unwrap_or_default();
-                        if !name.is_empty() {
-                            check_field(name, field.span().start)?;
-                        }
-                    }
-                }
-                ("values", DeValue::Table(fields)) => {
-                    for (field, entries) in fields {
-                        check_field(field.get_ref(), field.span().start)?;
-                        let DeValue::Table(words) = entries.get_ref() else {
-                            let message =
-                                format!("[values.{}] must be a section.", field.get_ref());
-                            return Err((entries.span().start, message));
-                        };
-                        self.words.insert(field.get_ref().to_string(), words_of(words)?);
-                    }
-                }
-                ("formats", DeValue::Table(formats)) => {
-                    for (name, value) in formats {
-                        self.read_format(name, value)?;
-                    }
-                }
-                (name, _) if SECTIONS.contains(&name) => {
-                    return Err((at, format!("\"{name}\" must be a section: [{name}].")));
-                }
-                (name, _) => {
-                    return Err((at, words::unknown("section", name, SECTIONS.into_iter())));
-                }
+        let mut map = Map { ignores_others: document.other_columns.is_some(), ..Map::default() };
+        for (heading, field) in document.columns {
+            if !field.get_ref().is_empty() {
+                check_field(field.get_ref(), field.span().start)?;
+            }
+            map.columns.insert(heading.trim().to_owned(), field.into_inner());
+        }
+        for (field, values) in document.values {
+            check_field(&field, values.span().start)?;
+            let words = values.into_inner().into_iter();
+            let words = words.map(|(word, value)| (word.trim().to_owned(), value));
+            map.words.insert(field, words.collect());
+        }
+        let Formats { date, decimal, encoding } = document.formats;
+        if let Some(date) = date {
+            let at = date.span().start;
+            map.dates = match date.into_inner() {
+                Dates::One(form) => vec![form],
+                Dates::Several(forms) => forms,
+            };
+            if !map.dates.iter().all(|form| is_date_form(form)) {
+                return Err(located(at, DATE_FORM));
             }
         }
-        Ok(())
-    }
-
-    fn read_format(
-        &mut self,
-        name: &Spanned<DeString<'_>>,
-        value: &Spanned<DeValue<'_>>,
-    ) -> Result<(), Fault> {
-        let (start, at) = (name.span().start, value.span().start);
-        match (name.get_ref().as_ref(), value.get_ref()) {
-            ("date", DeValue::String(form)) => self.add_date_form(form, at),
-            ("date", DeValue::Array(forms)) => {
-                for form in forms.iter() {
-                    self.add_date_form(form.get_ref().as_str().unwrap_or_default(), at)?;
-                }
-                Ok(())
-            }
-            ("decimal", DeValue::String(sign)) if matches!(sign.as_ref(), "," | ".") => {
-                self.decimal = sign.chars().next();
-                Ok(())
-            }
-            ("encoding", DeValue::String(label)) => {
-                self.encoding = Encoding::for_label(label.as_bytes());
-                let message = || format!("Unknown encoding {label:?}. Example: \"windows-1252\".");
-                self.encoding.map(drop).ok_or_else(|| (at, message()))
-            }
-            ("date", _) => Err((at, DATE_FORM.to_owned())),
-            ("decimal", _) => Err((at, "\"decimal\" must be \",\" or \".\".".to_owned())),
-            ("encoding", _) => Err((at, "\"encoding\" must be a text.".to_owned())),
-            (name, _) => {
-                let known = ["date", "decimal", "encoding"].into_iter();
-                Err((start, words::unknown("format", name, known)))
-            }
-        }
-    }
-
-    fn add_date_form(&mut self, form: &str, at: usize) -> Result<(), Fault> {
-        let mut units: Vec<char> = parts(form).map(|(letter, _)| letter).collect();
-        units.sort_unstable();
-        units.retain(|letter| letter.is_ascii_alphabetic());
-        let has_lengths = parts(form).all(|(letter, length)| match letter {
-            'Y' => matches!(length, 2 | 4),
-            'D' | 'M' => length <= 2,
-            letter => !letter.is_alphanumeric(),
+        map.decimal = decimal.map(|sign| match sign {
+            Decimal::Comma => ',',
+            Decimal::Point => '.',
         });
-        if units != ['D', 'M', 'Y'] || !has_lengths {
-            return Err((at, DATE_FORM.to_owned()));
+        if let Some(label) = encoding {
+            map.encoding = Encoding::for_label(label.get_ref().as_bytes());
+            if map.encoding.is_none() {
+                let (at, label) = (label.span().start, label.get_ref());
+                let message = format!("Unknown encoding {label:?}. Example: \"windows-1252\".");
+                return Err(located(at, &message));
+            }
         }
-        self.dates.push(form.to_owned());
-        Ok(())
+        Ok(map)
     }
 
     /// The value that a word of the file stands for, else the word itself.
@@ -171,17 +144,16 @@ impl Map {
 const DATE_FORM: &str = "\"date\" has a day, a month and a year, such as \"DD.MM.YYYY\", \
                          \"MM/DD/YY\" or \"YYYY-MM-DD\".";
 
-/// The entries of a section.
-fn words_of(section: &DeTable<'_>) -> Result<HashMap<String, String>, Fault> {
-    let mut words = HashMap::new();
-    for (word, value) in section {
-        let Some(text) = value.get_ref().as_str() else {
-            let message = format!("The value of {:?} must be a text in quotes.", word.get_ref());
-            return Err((value.span().start, message));
-        };
-        words.insert(word.get_ref().trim().to_owned(), text.to_owned());
-    }
-    Ok(words)
+fn is_date_form(form: &str) -> bool {
+    let mut units: Vec<char> = parts(form).map(|(letter, _)| letter).collect();
+    units.sort_unstable();
+    units.retain(|letter| letter.is_ascii_alphabetic());
+    let has_lengths = parts(form).all(|(letter, length)| match letter {
+        'Y' => matches!(length, 2 | 4),
+        'D' | 'M' => length <= 2,
+        letter => !letter.is_alphanumeric(),
+    });
+    units == ['D', 'M', 'Y'] && has_lengths
 }
 
 /// The runs of equal letters in a form of dates, each with its length.

@@ -401,16 +401,17 @@ fn a_date_is_read_by_its_form() {
 #[test]
 fn a_fault_of_a_map_names_its_line() {
     for (map, fault) in [
-        ("[column]", "line 1: Unknown section \"column\". Did you mean \"columns\"?"),
+        ("[column]", "line 1: Unknown field `column`, expected one of `other_columns`, `columns`"),
         ("[columns]\n\"A\" = \"nmae\"", "line 2: Unknown field \"nmae\". Did you mean \"name\"?"),
         ("\n[values.nmae]\n", "line 2: Unknown field"),
-        ("[values.type]\n\"a\" = 1\n", "line 2: The value of \"a\" must be a text in quotes."),
-        ("[formats]\n\ndates = \"\"", "line 3: Unknown format \"dates\". Did you mean \"date\"?"),
+        ("[values.type]\n\"a\" = 1\n", "line 2: Invalid type: integer `1`, expected a string"),
+        ("[formats]\n\ndates = \"\"", "line 3: Unknown field `dates`, expected one of `date`"),
+        ("[formats]\ndate = 1", "line 2: The form of a date is a text, or an array of texts"),
         ("[formats]\ndate = \"DD.MM\"", "line 2: \"date\" has a day, a month and a year"),
-        ("[formats]\ndecimal = \";\"", "line 2: \"decimal\""),
+        ("[formats]\ndecimal = \";\"", "line 2: Unknown variant `;`, expected `,` or `.`"),
         ("[formats]\nencoding = \"latin-99\"", "line 2: Unknown encoding"),
-        ("other_columns = \"drop\"", "line 1: \"other_columns\""),
-        ("columns = 1", "line 1: \"columns\" must be a section"),
+        ("other_columns = \"drop\"", "line 1: Unknown variant `drop`, expected `ignore`"),
+        ("columns = 1", "line 1: Invalid type: integer `1`, expected a map"),
         ("[columns]\n\"A\" = ", "line 2: "),
     ] {
         let message = Map::parse(map, &HARDWARE).unwrap_err();
