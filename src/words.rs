@@ -58,6 +58,15 @@ pub(crate) fn similarity(a: &str, b: &str) -> f64 {
 /// Escapes control characters, which would take effect in a terminal, and characters that reorder
 /// or hide text (contract section 11 has the same of the log).
 pub(crate) fn printable(text: &str) -> String {
+    escape(text, |character| character.escape_default().to_string())
+}
+
+/// The same for a text in the syntax of JSON or TOML: `\u009b`.
+pub(crate) fn printable_json(text: &str) -> String {
+    escape(text, |character| format!("\\u{:04x}", u32::from(character)))
+}
+
+fn escape(text: &str, escaped: fn(char) -> String) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         let is_deceptive = matches!(
@@ -65,7 +74,7 @@ pub(crate) fn printable(text: &str) -> String {
             '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
         );
         if character.is_control() || is_deceptive {
-            shown.extend(character.escape_default());
+            shown += &escaped(character);
         } else {
             shown.push(character);
         }
@@ -151,5 +160,6 @@ mod tests {
     fn control_and_bidirectional_characters_are_escaped() {
         assert_eq!(printable("a\nb\u{1b}[2J\u{9b}"), "a\\nb\\u{1b}[2J\\u{9b}");
         assert_eq!(printable("\u{202e}x\u{2069} ü 😀"), "\\u{202e}x\\u{2069} ü 😀");
+        assert_eq!(printable_json("[\"\u{9b}\u{202e} ü\"]"), "[\"\\u009b\\u202e ü\"]");
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::key::key_id;
-use super::output::{print, print_document, print_stderr};
+use super::output::{print, print_json, print_stderr};
 use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::clock::{Clock, first_second, last_second};
 use crate::config::{duration, positive};
@@ -131,8 +131,7 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     let has_changed = [deleted, changed, created].iter().any(|counts| !counts.is_empty());
     undone.run = (has_changed && !dry_run).then_some(run);
     if options.json {
-        let document = UndoDocument { undone: &undone, left };
-        return print_document(&serde_json::to_string(&document)?);
+        return print_json(&UndoDocument { undone: &undone, left });
     }
     let lines = describe(&undone, *dry_run) + &lines;
     let end = match undone.run {

@@ -2,24 +2,25 @@
 
 use std::cmp::Reverse;
 use std::fs::{self, File, Metadata};
-use std::io::{self, BufReader, Read as _, Seek as _};
+use std::io::{self, Cursor, Read as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::changes::{WAITING, way_back};
 use super::export::format;
-use super::output::{print_document, print_stderr};
+use super::output::{print_document, print_json, print_stderr};
 use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::clock::Clock;
 use crate::model::Resource;
 use crate::store::{Actor, ChangeContext, TenantFile};
-use crate::transfer::{self, Format, Import, Imported, Map, Mode, RowError, Source};
+use crate::transfer::{self, Format, Import, Imported, MAX_FAULTS, Map, Mode, RowError, Source};
 use crate::words;
 
 #[derive(Debug, Args)]
@@ -58,6 +59,11 @@ pub(super) struct Arguments {
 const WRONG_ENDING: &str = "the file's name must end in .csv, .jsonl, .xlsx or .ods; --format \
                             names the format of another file";
 
+const FROM_PIPE: &str = "a workbook is not read from a pipe; name its file";
+
+/// A draft reads at most so many bytes of a text file.
+const MAX_DRAFTED: u64 = 16 * 1024 * 1024;
+
 /// The maximum number of faults of one kind that standard error shows.
 const MAX_SHOWN: u64 = 5;
 
@@ -87,7 +93,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
     let bar = ProgressBar::new(metadata.len()).with_style(style);
     let is_readable = metadata.is_file() || !format.is_workbook();
-    ensure!(is_readable, "a workbook is not read from a pipe; name its file");
+    ensure!(is_readable, FROM_PIPE);
     let note = |text: &str| bar.suspend(|| print_stderr(text));
     let (input, sheet) = (bar.wrap_read(input), arguments.sheet.as_deref());
     let source = Source::open(format, input, &map, sheet, &note);
@@ -108,10 +114,14 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         advise_map(options, arguments);
     }
     if let Some(faults) = report.faults.filter(|faults| !faults.is_empty()) {
-        let plural = resource.plural;
-        let document = json!({"done": "nothing", "tenant": tenant.name, "resource": plural,
-            "faults": faults});
-        print_document(&document.to_string())?;
+        let more = faults.len() as u64 >= MAX_FAULTS;
+        print_json(&Rejected {
+            done: "nothing",
+            tenant: &tenant.name,
+            resource: resource.plural,
+            more,
+            faults,
+        })?;
     }
     let imported = outcome?;
     warn(&imported);
@@ -121,6 +131,17 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         print_stderr(&way_back(options, &tenant.name, run));
     }
     Ok(())
+}
+
+/// The document of an import that has stored nothing.
+#[derive(Serialize)]
+struct Rejected<'a> {
+    done: &'static str,
+    tenant: &'a str,
+    resource: &'static str,
+    /// The rest of the file was not read.
+    more: bool,
+    faults: Vec<RowError>,
 }
 
 fn advise_map(options: &GlobalOptions, arguments: &Arguments) {
@@ -139,17 +160,23 @@ fn advise_map(options: &GlobalOptions, arguments: &Arguments) {
 fn draft_map(arguments: &Arguments, format: Format) -> anyhow::Result<()> {
     let Arguments { file: path, resource, .. } = arguments;
     let failed = || format!("cannot read {}", path.display());
-    let (mut input, metadata) = open_input(path)?;
-    ensure!(metadata.is_file(), "a draft is not made of a pipe, because it reads the file twice");
-    let mut map = Map::default();
-    if !format.is_workbook() {
-        let encoding = transfer::guess_encoding(BufReader::new(&input)).with_context(failed)?;
-        input.rewind().with_context(failed)?;
-        map = Map::of_encoding(encoding);
-    }
+    let (input, metadata) = open_input(path)?;
     let sheet = arguments.sheet.as_deref();
-    let source = Source::open(format, input, &map, sheet, &print_stderr).with_context(failed)?;
-    print_document(transfer::draft(source, &map, resource)?.trim_end())
+    if format.is_workbook() {
+        ensure!(metadata.is_file(), FROM_PIPE);
+        let map = Map::default();
+        let source =
+            Source::open(format, input, &map, sheet, &print_stderr).with_context(failed)?;
+        return print_document(transfer::draft(source, &map, resource, false)?.trim_end());
+    }
+    let mut start = Vec::new();
+    let size = input.take(MAX_DRAFTED).read_to_end(&mut start).with_context(failed)?;
+    let is_cut = size as u64 == MAX_DRAFTED;
+    let map = Map::of_encoding(transfer::guess_encoding(&start));
+    let source = Source::open(format, Cursor::new(start), &map, sheet, &print_stderr);
+    print_document(
+        transfer::draft(source.with_context(failed)?, &map, resource, is_cut)?.trim_end(),
+    )
 }
 
 /// Opens the file that is imported. `-` is standard input, also if the file behind it belongs to

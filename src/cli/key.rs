@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use jiff::Span;
 use serde_json::{Value, json};
 
-use super::output::{print_document, print_stderr};
+use super::output::{print_document, print_json, print_stderr};
 use super::{GlobalOptions, open_tenant};
 use crate::clock::{Clock, Moment, Timestamp, last_second};
 use crate::config::{duration, whole};
@@ -185,7 +185,7 @@ fn show(options: &GlobalOptions, document: &Value, note: &str, key: &str) -> any
         print_stderr(&format!("{note}, shown this once:"));
         return print_document(key);
     }
-    print_document(&document.to_string())
+    print_json(document)
 }
 
 fn list(options: &GlobalOptions, tenant: &str, now: Moment) -> anyhow::Result<()> {

@@ -4,21 +4,22 @@ use std::io::{self, Write as _};
 
 use anyhow::Context as _;
 use comfy_table::{Table, presets};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::GlobalOptions;
-use crate::words::printable;
+use crate::words::{printable, printable_json};
 
 impl GlobalOptions {
     /// Prints what a command did: with `--json` the document, else the text.
     pub(super) fn report(&self, document: &Value, text: &str) -> anyhow::Result<()> {
-        if self.json { print_document(&document.to_string()) } else { print(text) }
+        if self.json { print_json(document) } else { print(text) }
     }
 
     /// Prints a list: with `--json` the whole documents, else a table of these members.
     pub(super) fn list(&self, documents: &Value, members: &[&str]) -> anyhow::Result<()> {
         if self.json {
-            return print_document(&documents.to_string());
+            return print_json(documents);
         }
         let mut table = Table::new();
         let heading = members.iter().map(|member| member.replace('_', " ").to_uppercase());
@@ -56,6 +57,11 @@ pub(super) fn print_document(text: &str) -> anyhow::Result<()> {
     writeln!(stdout, "{text}")
         .and_then(|()| stdout.flush())
         .context("cannot write to standard output")
+}
+
+/// Prints a document as JSON. Its texts may come from strangers.
+pub(super) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+    print_document(&printable_json(&serde_json::to_string(document)?))
 }
 
 /// Prints one line to standard error.

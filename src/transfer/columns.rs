@@ -166,11 +166,15 @@ impl<'a> Columns<'a> {
     /// cells to its end.
     pub(super) fn convert_cells(&self, columns: &[Column], mut cells: Vec<Cell>) -> Converted {
         let mut row = Converted::default();
+        let mut stray = None;
         cells.resize(cells.len().max(columns.len()), Cell::default());
         for (index, cell) in cells.into_iter().enumerate() {
             let column = columns.get(index).filter(|column| !column.heading.is_empty());
             let Some(column) = column else {
-                row.faults.extend(stray_fault(index, &cell));
+                // A row has one such fault, however many cells it has.
+                if stray.is_none() {
+                    stray = stray_fault(index, &cell);
+                }
                 continue;
             };
             let Some(name) = column.used_name() else { continue };
@@ -197,6 +201,7 @@ impl<'a> Columns<'a> {
                 }
             }
         }
+        row.faults.extend(stray);
         row
     }
 

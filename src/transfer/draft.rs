@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::io::{self, BufRead};
 
 use encoding_rs::{Encoding, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
@@ -14,17 +13,18 @@ use super::{Cell, ImportError, Map, Place, Row, Source};
 use crate::model::custom::{is_name, name_in};
 use crate::model::validation::is_date;
 use crate::model::{Field, Kind, Resource};
-use crate::words::similarity;
+use crate::words::{printable_json, similarity};
 
-/// Returns a map for the file, as text.
+/// Returns a map for the file, as text. If `is_cut`, the source has only the start of the file.
 pub fn draft(
     source: Source<'_>,
     map: &Map,
     resource: &'static Resource,
+    is_cut: bool,
 ) -> Result<String, ImportError> {
     let columns = Columns::of(resource, map);
     let (headings, formats) = (Vec::new(), Formats::default());
-    let mut reader = DraftReader { columns: &columns, headings, doubt: None, formats };
+    let mut reader = DraftReader { columns: &columns, headings, doubt: None, formats, is_cut };
     source.read(&mut |place, row| reader.take_row(place, row))?;
     let DraftReader { mut headings, formats, .. } = reader;
     headings.iter_mut().for_each(Heading::drop_unfit);
@@ -55,21 +55,17 @@ pub fn draft(
     Ok(text)
 }
 
-/// The encoding of a CSV file, unless it is UTF-8.
-pub fn guess_encoding(mut input: impl BufRead) -> io::Result<Option<&'static Encoding>> {
-    match input.fill_buf()? {
-        [0xff, 0xfe, ..] | [_, 0, ..] => return Ok(Some(UTF_16LE)),
-        [0xfe, 0xff, ..] | [0, ..] => return Ok(Some(UTF_16BE)),
-        _ => {}
+/// The encoding of a CSV file that begins so, unless it is UTF-8.
+pub fn guess_encoding(start: &[u8]) -> Option<&'static Encoding> {
+    match start {
+        [0xff, 0xfe, ..] | [_, 0, ..] => Some(UTF_16LE),
+        [0xfe, 0xff, ..] | [0, ..] => Some(UTF_16BE),
+        _ => match str::from_utf8(start) {
+            // Without a length, the error is a letter that the end of `start` cuts.
+            Err(error) if error.error_len().is_some() => Some(WINDOWS_1252),
+            _ => None,
+        },
     }
-    let mut line = Vec::new();
-    while input.read_until(b'\n', &mut line)? > 0 {
-        if str::from_utf8(&line).is_err() {
-            return Ok(Some(WINDOWS_1252));
-        }
-        line.clear();
-    }
-    Ok(None)
 }
 
 /// The forms of dates that a draft knows.
@@ -105,6 +101,7 @@ struct DraftReader<'a> {
     headings: Vec<Heading>,
     doubt: Option<TitleDoubt>,
     formats: Formats,
+    is_cut: bool,
 }
 
 impl DraftReader<'_> {
@@ -112,6 +109,8 @@ impl DraftReader<'_> {
         let cells = match row {
             Ok(Row::Cells(cells)) => cells,
             Ok(Row::Object(_)) => return Err(unsuitable("JSON Lines have no headings")),
+            // The last row may end early.
+            Err(_) if self.is_cut && !self.headings.is_empty() => return Ok(true),
             Err(message) => return Err(unsuitable(format!("{place}: {message}"))),
         };
         if self.headings.is_empty() {
@@ -384,7 +383,7 @@ impl Formats {
 
 /// A text as TOML has it.
 fn toml_text(text: &str) -> String {
-    serde_json::to_string(text).unwrap_or_default()
+    printable_json(&serde_json::to_string(text).unwrap_or_default())
 }
 
 /// English and German words for columns, and after an empty line for values, as [`simplify`] writes

@@ -66,7 +66,10 @@ impl Imported {
     }
 }
 
-/// Takes each error in a row when it is found. The number of errors is not limited.
+/// An import ends after so many errors.
+pub const MAX_FAULTS: u64 = 100_000;
+
+/// Takes each error in a row when it is found.
 type Report<'a> = dyn FnMut(&RowError) + 'a;
 
 /// Why an import failed. Nothing was stored.
@@ -76,11 +79,13 @@ pub enum ImportError {
     Unreadable(#[from] io::Error),
     /// Each error is reported already.
     #[error(
-        "{} in {}; nothing was imported",
+        "{} in {}{}; nothing was imported",
         words::count(*.errors, "fault"),
-        words::count(*.rows, "row")
+        words::count(*.rows, "row"),
+        if *.errors < MAX_FAULTS { "" } else { ", and the rest of the file was not read" }
     )]
     InvalidRows {
+        /// At most [`MAX_FAULTS`].
         errors: u64,
         /// The number of rows with errors.
         rows: u64,
@@ -107,8 +112,8 @@ pub(super) fn unsuitable(message: impl Into<String>) -> ImportError {
     ImportError::Unsuitable(message.into())
 }
 
-/// The most columns of a CSV file. A file of another kind would have thousands of unknown columns,
-/// and each of them is an error.
+/// The most columns of a row, and the most members of a line. A file of another kind would have
+/// thousands of unknown columns, and each of them is an error.
 pub(super) const MAX_COLUMNS: usize = 1_000;
 
 impl Import<'_> {
@@ -164,7 +169,8 @@ impl Import<'_> {
             invalid_rows: 0,
             errors: 0,
         };
-        source.read(&mut |place, row| rows.take_row(place, row))?;
+        source
+            .read(&mut |place, row| Ok(rows.take_row(place, row)? && rows.errors < MAX_FAULTS))?;
         match rows.header.take() {
             Some(Header { doubt: Some(doubt), .. }) => rows.reject(doubt.errors)?,
             None if is_table && rows.errors == 0 => {
@@ -225,6 +231,11 @@ impl RowImporter<'_> {
                 return Ok(self.header.is_some() || !self.is_table);
             }
             Ok(Row::Object(members)) => {
+                if members.len() > MAX_COLUMNS {
+                    let message = format!("The line has more than {MAX_COLUMNS} members.");
+                    self.reject(vec![RowError::malformed(place, message)])?;
+                    return Ok(true);
+                }
                 let columns = self.validator.columns;
                 let present: Vec<_> =
                     members.keys().map(|name| columns.find_member(name)).collect();
@@ -258,11 +269,6 @@ impl RowImporter<'_> {
     }
 
     fn take_header(&mut self, place: Place, cells: &[Cell]) -> Result<bool, ImportError> {
-        if cells.len() > MAX_COLUMNS {
-            let message = format!("The header has more than {MAX_COLUMNS} columns.");
-            self.reject(vec![RowError::malformed(place, message)])?;
-            return Ok(false);
-        }
         let known = self.validator.columns;
         let columns: Vec<_> = cells.iter().map(|cell| known.find(cell.text())).collect();
         let mut errors = known.check(place, &columns, true);
@@ -362,9 +368,11 @@ impl RowImporter<'_> {
             writer.transaction.abandon()?;
         }
         self.invalid_rows += 1;
-        for error in errors {
-            self.errors += 1;
-            (self.report)(&error);
+        for error in &errors {
+            if self.errors < MAX_FAULTS {
+                self.errors += 1;
+                (self.report)(error);
+            }
         }
         Ok(())
     }

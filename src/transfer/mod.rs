@@ -24,7 +24,7 @@ use std::path::Path;
 pub use columns::{describe, template_header};
 pub use draft::{draft, guess_encoding};
 pub use export::{ExportError, export};
-pub use import::{Import, ImportError, Imported};
+pub use import::{Import, ImportError, Imported, MAX_FAULTS};
 pub use map::Map;
 pub use row::Mode;
 pub use source::{Source, recognize};

@@ -12,6 +12,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use encoding_rs::{Encoding, UTF_8};
 use encoding_rs_io::DecodeReaderBytesBuilder;
 
+use super::import::MAX_COLUMNS;
 use super::{Cell, Format, ImportError, MAX_ROW, Map, Place, Row, TakeRow, workbook};
 use crate::model::json_object::parse_object;
 
@@ -128,6 +129,7 @@ const CUT_OFF: &str = "The file may be cut off: its last line ends early, and ha
                        If the file is complete, add a line break at its end.";
 const CARRIAGE_RETURN: &str =
     "The line has a carriage return; save the file with Windows or Unix line ends.";
+const TOO_WIDE: &str = "The row has more than 1,000 columns.";
 const TOO_LONG: &str = "The row has more than 1 MiB. In CSV, perhaps a quote is not closed. In JSON \
                         Lines, each line has one object.";
 
@@ -236,7 +238,11 @@ impl OpenRow {
                 }
                 (_, character) if character == delimiter => {
                     self.end_cell();
-                    CellState::Start
+                    if self.cells.len() < MAX_COLUMNS {
+                        CellState::Start
+                    } else {
+                        CellState::Skip(TOO_WIDE)
+                    }
                 }
                 (_, '\r') => CellState::Skip(CARRIAGE_RETURN),
                 (CellState::Quote, _) => CellState::Skip(AFTER_QUOTE),

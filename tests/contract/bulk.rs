@@ -107,6 +107,55 @@ fn a_document_for_scripts_has_every_fault() {
     assert_eq!(document["faults"][0]["code"], "unknown_column");
 }
 
+#[test]
+fn a_list_of_faults_ends() {
+    let shop = Shop::new();
+    let header = "name,type,status,purchase_date,warranty_until,purchase_cost_cents,is_leased\n";
+    shop.write("a.csv", header.to_owned() + &"x,x,x,x,x,x,x\n".repeat(15_000));
+    let output = shop.import("hardware", "a.csv", &["--json", "--dry-run"]);
+    let output = output.fails_saying("100,000 faults in 14,286 rows, and the rest of the file");
+    let document = output.json();
+    assert_eq!(document["faults"].as_array().unwrap().len(), 100_000);
+    assert_eq!(document["more"], true);
+    // A row has one fault about its cells beyond the header, and one about its width.
+    let wide = "Good".to_owned() + &",y".repeat(1_000);
+    shop.write("b.csv", format!("name\n{wide}\nGood,x,y,z\nGood\n{wide}\n"));
+    let document = shop.import("customers", "b.csv", &["--json"]).ends_with(1).json();
+    let faults = document["faults"].as_array().unwrap();
+    let lines: Vec<&Value> = faults.iter().map(|fault| &fault["line"]).collect();
+    assert_eq!((lines, &document["more"]), (vec![&json!(2), &json!(3), &json!(5)], &json!(false)));
+    let members: Vec<String> = (0..1_001).map(|n| format!("\"x{n}\":1")).collect();
+    shop.write("c.jsonl", format!("{{{}}}\n{{\"x\":1}}\n", members.join(",")));
+    let document = shop.import("customers", "c.jsonl", &["--json"]).ends_with(1).json();
+    assert_eq!(document["faults"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_draft_reads_the_start_of_a_file() {
+    let shop = Shop::new();
+    let rows = format!("Good,aktiv,{}\n", "y".repeat(1_000_000)).repeat(17);
+    shop.write("a.csv", format!("name,status,notes\n{rows}Good,inaktiv,\n"));
+    let draft = shop.import("customers", "a.csv", &["--draft-map"]).done().stdout;
+    assert!(draft.contains("\"aktiv\"") && !draft.contains("\"inaktiv\""), "{draft}");
+    shop.write("b.csv", "a".repeat(20_000_000));
+    shop.import("customers", "b.csv", &["--draft-map"]).fails_saying("more than 1 MiB");
+}
+
+#[test]
+fn texts_of_a_file_do_not_control_the_terminal() {
+    let shop = Shop::new();
+    shop.write("a.csv", "name,\u{9b}2J\u{202e}\nGood,\u{7f}\u{2066}\n");
+    let draft = shop.import("customers", "a.csv", &["--draft-map"]).done().stdout;
+    assert!(draft.contains(r#""\u009b2J\u202e" = """#), "{draft}");
+    shop.write("map.toml", &draft);
+    shop.import("customers", "a.csv", &["--map", "map.toml", "--dry-run"]).done();
+    let output = shop.import("customers", "a.csv", &["--json"]).ends_with(1);
+    assert_eq!(output.json()["faults"][0]["field"], "\u{9b}2J\u{202e}");
+    for text in [&draft, &output.stdout, &output.stderr] {
+        assert!(!text.contains(['\u{9b}', '\u{202e}', '\u{7f}', '\u{2066}']), "{text:?}");
+    }
+}
+
 /// The import blocks while its output is not read, so its memory can be measured.
 #[test]
 #[ignore = "takes 5 s; .ci/run runs it"]
