@@ -112,8 +112,8 @@ fn to_stored(time: DateTime) -> String {
 /// digits are ignored (contract section 4).
 const MAX_LOCAL: usize = "2026-11-20T19:30:00.123456789".len();
 
-/// Parses a timestamp to the date and time in UTC, and to its whole second. jiff also accepts other forms of ISO 8601, so
-/// the shape of RFC 3339 section 5.6 is checked first.
+/// Parses a timestamp to the date and time in UTC, and to its whole second. jiff also accepts other
+/// forms of ISO 8601, so the shape of RFC 3339 section 5.6 is checked first.
 ///
 /// `jiff::Timestamp` ends in 9999 at 22:00 on December 30, before the last moment of a filter.
 fn parse_rfc3339(text: &str) -> Option<(DateTime, DateTime)> {

@@ -258,18 +258,9 @@ pub(super) fn json_object(request: &Request) -> Result<(&[u8], JsonObject), ApiE
 /// The beginnings of bodies that programs send by mistake, and what the body is. The first that
 /// fits counts.
 const MISTAKEN_BODIES: [(&str, &str); 9] = [
-    (
-        "[object ",
-        " It is the text that JavaScript makes of an object. Send JSON.stringify(object).",
-    ),
-    (
-        "[",
-        " It is an array. Send one object, or several changes as {\"operations\": […]} to /batch.php.",
-    ),
-    (
-        "\"",
-        " It is a text in quotes. If the text is JSON, it was encoded twice: send the text itself.",
-    ),
+    ("[object ", " It is what JavaScript writes for an object. Send JSON.stringify(object)."),
+    ("[", " It is an array. Send one object, or {\"operations\": […]} to /batch.php."),
+    ("\"", " It is a text in quotes. If the text is JSON, send it without the quotes."),
     ("<", " It is HTML or XML."),
     ("{'", " JSON takes double quotes, and no single ones."),
     (

@@ -292,8 +292,7 @@ impl ApiError {
     }
 
     pub fn overloaded() -> ApiError {
-        let message = "The server has too many requests at the moment. Try again in a second.";
-        ApiError::new(ErrorCode::Overloaded, message).header("Retry-After", "1")
+        ApiError::from(ErrorCode::Overloaded).header("Retry-After", "1")
     }
 
     /// `not_ready`; `failed` names what failed.
@@ -330,7 +329,6 @@ impl From<Rejection> for ApiError {
         match rejection {
             Rejection::InvalidFields(faults) if code == ErrorCode::ValidationFailed => {
                 let fields: Vec<&str> = faults.iter().map(|fault| &*fault.field).collect();
-                let of_field = |fault: &FieldError| json!({"code": fault.code.as_str(), "message": fault.message});
                 let errors: Map<String, Value> =
                     faults.iter().map(|fault| (fault.field.clone(), of_field(fault))).collect();
                 error.member("errors", errors).member("fields", fields)
@@ -342,6 +340,10 @@ impl From<Rejection> for ApiError {
             _ => error,
         }
     }
+}
+
+fn of_field(FieldError { code, message, .. }: &FieldError) -> Value {
+    json!({"code": code.as_str(), "message": message})
 }
 
 impl From<StoreError> for ApiError {
