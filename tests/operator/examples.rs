@@ -221,7 +221,7 @@ renamed=$(grep -c '"Renamed"' all)
 rm all
 desk DELETE "/customers.php?id=$((first + 1))"
 gone=$(desk GET "/customers.php?id=$((first + 1))" 2>&1 | cut -d: -f1)
-wrong=$(desk POST /customers.php '{"name": ""}' 2>&1 | grep -o '^422 [a-z_]*\|: name' | tr -d ':\n')
+wrong=$(desk POST /customers.php '{"name": ""}' 2>&1 | grep -o '^422 [a-z_]*\|: "name"' | tr -d ':"\n')
 printf '%s active, %s renamed, %s, %s\n' "$active" "$renamed" "$gone" "$wrong"
 "#;
     run_client(&SHELL, script, check_client);
@@ -534,7 +534,7 @@ failed() {
 {"method": "POST", "path": "/employees.php", "body": {"customer_id": 99, "email": "eva@shop.example"}}
 END
 }
-failed=$(failed | sed 's/:.* (/ (/')
+failed=$(failed | sed -E 's/: Operation ([0-9]+): .*/ (operation \1)/')
 printf '%s\n%s\n' "$results" "$more" |
   jq -rs --arg failed "$failed" '"\(map(.status | tostring) | join(" ")) \(.[1].body.customer_id) \(.[2].body.city), \($failed)"'
 "#;
