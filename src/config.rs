@@ -22,7 +22,7 @@ pub const MIN_OPEN: usize = 16;
 
 /// The workers of a machine with up to 8 cores. Threads are cheap, and the operating system shares
 /// the processor fairly among them. With 32 workers, a tenant runs two requests at a time, and a
-/// quiet tenant finds a free worker, however many others are busy.
+/// quiet tenant finds a free worker beside 15 busy tenants.
 const DEFAULT_WORKERS: usize = 32;
 
 /// The settings of the service.

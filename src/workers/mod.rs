@@ -25,7 +25,7 @@ use std::net::IpAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
@@ -70,18 +70,6 @@ const WORKERS_PER_TENANT_JOB: usize = 16;
 /// The panels of all tenants may run one job at a time for each 8 workers. Each form holds its worker
 /// until it is on the disk. If the disk hangs, the forms of many admins must not hold every worker.
 const WORKERS_PER_PANEL_JOB: usize = 8;
-
-/// One of so many workers is kept for quiet lanes: those that run nothing, and whose last job was
-/// short or is long ago. Example: 64 busy tenants occupy 24 of 32 workers, and the rest of their jobs
-/// wait. A quiet tenant's request starts at once on one of the other workers. Without this rule, it
-/// would wait until the lists of several tenants end.
-const WORKERS_PER_KEPT: usize = 4;
-
-/// A job of at least this time is long.
-const LONG: Duration = Duration::from_millis(50);
-
-/// After a long job, its lane is busy for so many times the job's time.
-const BUSY_TIMES: u32 = 4;
 
 /// Running workers. They stop when it is dropped.
 pub struct WorkerPool {
@@ -172,8 +160,9 @@ impl Shared {
     /// itself. Workers 2 and 3 still receive. If they take jobs, too, the last of the three wakes a
     /// fourth worker. Otherwise, new requests would wait until a job ends.
     ///
-    /// No worker is woken for a job. A job can start once a worker has added it, or has finished
-    /// another job. That worker looks for a job itself before it receives or sleeps.
+    /// No worker is woken for a job, and still no job waits beside an idle worker. An added job and
+    /// the end of a job each make at most one job startable: see [`Scheduler::finish`]. The worker
+    /// that has added or ended the job looks for that one itself, before it receives or sleeps.
     fn work(&self) {
         let mut queue = self.queue.lock();
         while !queue.is_stopping {
@@ -182,10 +171,9 @@ impl Shared {
                     self.wake.notify_one();
                 }
                 drop(queue);
-                let start = Instant::now();
                 self.run(waiting);
                 queue = self.queue.lock();
-                queue.scheduler.finish(lane, start.elapsed());
+                queue.scheduler.finish(lane);
             } else if queue.receiving < MAX_RECEIVING {
                 queue.receiving += 1;
                 drop(queue);
@@ -254,7 +242,7 @@ fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
 #[derive(Debug)]
 struct Scheduler<J> {
     workers: usize,
-    /// The lanes that are not empty or are busy. A lane goes to the end when it has started or
+    /// The lanes with running or waiting jobs. A lane goes to the end when it has started or
     /// finished a job. There are few such lanes, even with thousands of tenants, so a linear search
     /// is fast.
     lanes: VecDeque<LaneState<J>>,
@@ -264,8 +252,6 @@ struct Scheduler<J> {
 struct LaneState<J> {
     lane: Lane,
     running: usize,
-    /// The end of the time for which the lane is busy after a long job.
-    busy_until: Option<Instant>,
     /// With their clients, as [`address_of`] returns them.
     waiting: VecDeque<(IpAddr, J)>,
 }
@@ -300,7 +286,7 @@ impl<J> Scheduler<J> {
         let client = address_of(client);
         let Some(state) = self.lanes.iter_mut().find(|state| state.lane == lane) else {
             let waiting = VecDeque::from([(client, job)]);
-            self.lanes.push_back(LaneState { lane, running: 0, busy_until: None, waiting });
+            self.lanes.push_back(LaneState { lane, running: 0, waiting });
             return Ok(());
         };
         let of_client = || state.waiting.iter().filter(|(address, _)| *address == client).count();
@@ -329,15 +315,14 @@ impl<J> Scheduler<J> {
         let most_panels = (self.workers / WORKERS_PER_PANEL_JOB).max(1);
         // With `max`, a pool of one worker runs jobs, too. `serve` has at least 4 workers.
         let most = self.workers.max(2) - 1;
-        let most_of_busy = most.min(self.workers - self.workers / WORKERS_PER_KEPT);
-        let now = Some(Instant::now());
+        if running >= most {
+            return None;
+        }
         let mut next = None;
         for (position, state) in self.lanes.iter().enumerate() {
-            let is_quiet = state.running == 0 && state.busy_until <= now;
             let may_run = !state.waiting.is_empty()
                 && state.running < state.lane.max_running(self.workers)
-                && (panels < most_panels || !is_panel(state))
-                && running < if is_quiet { most } else { most_of_busy };
+                && (panels < most_panels || !is_panel(state));
             if may_run && next.is_none_or(|(_, fewest)| state.running < fewest) {
                 next = Some((position, state.running));
             }
@@ -351,26 +336,29 @@ impl<J> Scheduler<J> {
         Some((lane, job))
     }
 
-    /// Ends a job that [`Scheduler::start_next`] returned and that ran for `time`, even if the job
-    /// panicked. Without this call, the lane would run one job less until the process ends.
-    fn finish(&mut self, lane: Lane, time: Duration) {
+    /// Ends a job that [`Scheduler::start_next`] returned, even if the job panicked. Without this
+    /// call, the lane would run one job less until the process ends.
+    ///
+    /// If no job could start before, at most one can start now. The end frees one worker, one place
+    /// of its lane and, for a panel, one place of the panels. Each job that waited lacked at least
+    /// one of them, and the first job that starts takes it again. Example: 31 of 32 workers run
+    /// jobs, and ten lanes wait. A job ends, so each of the ten could start its next job. The first
+    /// lane starts its job, and 31 workers are running again.
+    fn finish(&mut self, lane: Lane) {
         let Some(position) = self.lanes.iter().position(|state| state.lane == lane) else { return };
         let Some(mut state) = self.lanes.remove(position) else { return };
-        let now = Instant::now();
         state.running -= 1;
-        if time >= LONG {
-            state.busy_until = now.checked_add(time.saturating_mul(BUSY_TIMES));
+        if state.running > 0 || !state.waiting.is_empty() {
+            self.lanes.push_back(state);
         }
-        self.lanes.push_back(state);
-        self.lanes.retain(|state| {
-            state.running > 0 || !state.waiting.is_empty() || state.busy_until > Some(now)
-        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::iter;
+
+    use proptest::prelude::*;
 
     use super::*;
     use crate::model::TenantId;
@@ -402,7 +390,7 @@ mod tests {
         assert_eq!(start(&mut scheduler), [10, 20, 11, 21]);
         add(&mut scheduler, C, [30]);
         assert_eq!(start(&mut scheduler), [30], "C waits for nobody");
-        scheduler.finish(B, Duration::ZERO);
+        scheduler.finish(B);
         assert_eq!(start(&mut scheduler), [22]);
     }
 
@@ -412,27 +400,42 @@ mod tests {
         add(&mut scheduler, A, [10]);
         add(&mut scheduler, B, [20]);
         assert_eq!(start(&mut scheduler), [10, 20]);
-        scheduler.finish(B, Duration::ZERO);
+        scheduler.finish(B);
         add(&mut scheduler, A, [11, 12]);
         assert_eq!(start(&mut scheduler), [11], "A runs two jobs");
     }
 
+    /// A worker that has added or ended a job looks once for a job to run. Others may sleep.
     #[test]
-    fn a_quiet_tenant_waits_for_none_of_many_busy() {
-        let mut scheduler = Scheduler::new(32);
-        let busy: Vec<Lane> = (1..=64).map(|tenant| Lane::Tenant(TenantId(tenant))).collect();
-        // Each sends its next list when it has the last one.
-        busy.iter().for_each(|lane| add(&mut scheduler, *lane, [1]));
-        let mut running = VecDeque::new();
-        for _ in 0..1_000 {
-            if let Some(lane) = running.pop_front() {
-                scheduler.finish(lane, Duration::from_secs(1));
-                add(&mut scheduler, lane, [1]);
-            }
-            running.extend(iter::from_fn(|| scheduler.start_next()).map(|(lane, _)| lane));
+    fn each_event_makes_at_most_one_job_startable() {
+        const LANES: [Lane; 6] =
+            [A, B, C, Lane::Panel(TenantId(1)), Lane::Panel(TenantId(2)), Lane::Passwords];
+        #[derive(Clone, Debug)]
+        enum Event {
+            Add(Lane),
+            /// The number chooses one of the running jobs.
+            End(usize),
         }
-        add(&mut scheduler, Lane::Tenant(TenantId(65)), [2]);
-        assert_eq!(scheduler.start_next(), Some((Lane::Tenant(TenantId(65)), 2)));
+        let event = prop_oneof![
+            prop::sample::select(&LANES).prop_map(Event::Add),
+            any::<usize>().prop_map(Event::End),
+        ];
+        proptest!(|(workers in 1_usize..40, events in prop::collection::vec(event, 0..200))| {
+            let mut scheduler = Scheduler::new(workers);
+            let mut running: Vec<Lane> = Vec::new();
+            for event in events {
+                match event {
+                    // A full lane changes nothing.
+                    Event::Add(lane) => drop(scheduler.add(lane, client(1), 0)),
+                    Event::End(_) if running.is_empty() => continue,
+                    Event::End(number) => {
+                        scheduler.finish(running.swap_remove(number % running.len()));
+                    }
+                }
+                running.extend(scheduler.start_next().map(|(lane, _)| lane));
+                prop_assert_eq!(scheduler.start_next(), None);
+            }
+        });
     }
 
     #[test]
@@ -447,7 +450,7 @@ mod tests {
             order.push(job);
             running.push_back(lane);
             if running.len() == 3 {
-                scheduler.finish(running.pop_front().unwrap(), Duration::ZERO);
+                scheduler.finish(running.pop_front().unwrap());
             }
         }
         assert_eq!(order, [10, 20, 30, 40, 11, 21, 31, 41, 12, 22, 32, 42]);
@@ -469,7 +472,7 @@ mod tests {
         add(&mut scheduler, panel, 0..64);
         add(&mut scheduler, A, [100, 101]);
         assert_eq!(start(&mut scheduler), [0, 100, 101]);
-        scheduler.finish(panel, Duration::ZERO);
+        scheduler.finish(panel);
         assert_eq!(start(&mut scheduler), [1]);
     }
 
