@@ -29,6 +29,8 @@ pub(crate) struct EdgeServer {
 /// It takes a body on every path.
 #[derive(Default)]
 struct Echo {
+    /// The path of every probe, in the order in which the edge took them.
+    probes: Mutex<Vec<String>>,
     forwarded: Mutex<Vec<Request>>,
     seen: Mutex<Vec<Request>>,
     held: Held,
@@ -36,7 +38,13 @@ struct Echo {
 
 impl Application for Echo {
     fn probe(&self, _: &Method, path: &str) -> Option<Response> {
-        (path == "/healthz").then(Response::healthy)
+        if path.starts_with("/probe/") {
+            self.probes.lock().unwrap().push(path.to_owned());
+        }
+        if path == "/probe/occupied" {
+            self.held.occupy();
+        }
+        (path == "/healthz" || path.starts_with("/probe/")).then(Response::healthy)
     }
 
     fn max_body(&self, _: &str, _: &HeaderMap) -> usize {
@@ -125,6 +133,11 @@ impl EdgeServer {
     /// The path of every request that a worker ran, in order.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.echo.seen.lock().unwrap().iter().map(|request| request.path.clone()).collect()
+    }
+
+    /// The path of every probe, in the order in which the edge took them.
+    pub(crate) fn probes(&self) -> Vec<String> {
+        self.echo.probes.lock().unwrap().clone()
     }
 
     /// Whether the client of each of these requests has disconnected or has its response.

@@ -184,3 +184,30 @@ fn pipelined_requests_are_answered_in_order() {
     }
     sending.join().unwrap();
 }
+
+#[test]
+fn pipelined_requests_take_a_turn_each() {
+    const CONNECTIONS: usize = 20;
+    const PIPELINED: usize = 16;
+    let server = EdgeServer::start();
+    let mut flood = asking(&server, CONNECTIONS, &get("/healthz"));
+    flood.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
+    let mut modest = server.connect();
+    modest.send(get("/healthz"));
+    assert_eq!(modest.answer().status, 200);
+    // All requests arrive while the edge is occupied, the modest client's last.
+    let mut occupying = server.connect();
+    occupying.send(get("/probe/occupied"));
+    until("the edge is occupied", || (!server.probes().is_empty()).then_some(()));
+    flood.iter_mut().for_each(|client| client.send(get("/probe/flood").repeat(PIPELINED)));
+    modest.send(get("/probe/modest"));
+    server.release();
+    assert_eq!(modest.answer().status, 200);
+    for client in &mut flood {
+        (0..PIPELINED).for_each(|_| assert_eq!(client.answer().status, 200));
+    }
+    let probes = server.probes();
+    let before = probes.iter().position(|path| path == "/probe/modest").unwrap();
+    // Two rounds, and the request that has occupied the edge.
+    assert!(before <= 2 * CONNECTIONS + 1, "{before} requests were answered before");
+}
