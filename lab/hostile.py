@@ -10,7 +10,9 @@ import argparse
 import contextlib
 import http.client
 import json
+import multiprocessing
 import re
+import resource
 import shutil
 import socket
 import statistics
@@ -179,7 +181,42 @@ def lists(binary):
                 yield f"each of 15 tenants always has {name} under way", gets(server, 15, 8)
 
 
-ATTACKS = {"hanging": hanging, "wal": wal, "space": space, "unread": unread, "lists": lists}
+def burst(address, outstanding):
+    """Every 2 s, each of 1,000 connections sends 50 requests that no worker answers, so many at a time."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    connections = [socket.create_connection(address.split(":")) for _ in range(1_000)]
+    requests = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * outstanding
+    connections[0].sendall(requests[: len(requests) // outstanding])
+    length = len(connections[0].recv(4096))
+    while True:
+        begun = time.monotonic()
+        for _ in range(50 // outstanding):
+            for connection in connections:
+                connection.sendall(requests)
+            for connection in connections:
+                left = outstanding * length
+                while left:
+                    left -= len(connection.recv(left))
+        time.sleep(max(0, begun + 2 - time.monotonic()))
+
+
+def pipelined(binary):
+    with Server(binary, 1) as server:
+        for name, outstanding in (("pipelined", 50), ("one at a time", 1)):
+            # A process of its own: the threads of one process would delay each other.
+            attack = multiprocessing.Process(target=burst, args=(server.address, outstanding))
+            attack.start()
+            connection, times, end = http.client.HTTPConnection(server.address), [], time.monotonic() + 20
+            while time.monotonic() < end:
+                times.append(server.send(0, "GET", "/whoami.php", connection=connection))
+                time.sleep(0.005)
+            attack.terminate()
+            attack.join()
+            yield f"1,000 connections send 50 requests each, {name}", f"{statistics.median(times):,.0f} ms, worst {max(times):,.0f}"
+
+
+ATTACKS = {"hanging": hanging, "wal": wal, "space": space, "unread": unread, "lists": lists, "pipelined": pipelined}
 
 
 def main():

@@ -65,9 +65,8 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub tenants: TenantLimits,
-    // `None` stands for the constants of `edge/limits.rs`.
     #[arg(skip)]
-    pub connections: Option<ConnectionLimits>,
+    pub connections: ConnectionLimits,
 }
 
 /// Files in PEM format.
@@ -111,20 +110,33 @@ pub struct TenantLimits {
     pub max_size: u64,
 }
 
-/// Timeouts and the number of client connections. They are constants of `edge/limits.rs`; tests set
-/// shorter ones.
+/// Timeouts and the number of client connections. Tests set others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// The maximum time between two requests of a connection.
+    /// The maximum time from the end of a response to the end of the next request's head.
     pub idle_timeout: Duration,
-    /// The maximum time for the head of a request, from its first byte, and for a TLS handshake.
-    pub head_timeout: Duration,
+    /// The maximum time for a TLS handshake.
+    pub handshake_timeout: Duration,
     /// The maximum time for the body of a request.
     pub body_timeout: Duration,
-    /// The maximum time in which a client reads 64 KiB of a response.
+    /// The maximum time in which a client reads nothing of a response.
     pub write_timeout: Duration,
     /// The maximum number of connections. The descriptor limit may lower it.
     pub max_connections: usize,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> ConnectionLimits {
+        ConnectionLimits {
+            // Longer than the 60 s for which nginx keeps its upstream connections: nginx would
+            // otherwise send a request over a connection that is being closed.
+            idle_timeout: Duration::from_secs(75),
+            handshake_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(10),
+            max_connections: 10_000,
+        }
+    }
 }
 
 fn default_workers() -> usize {

@@ -1,21 +1,15 @@
 //! The addresses of clients, and what one address may take of the server.
 //!
-//! The address of a client is the peer's address, or the address that a trusted proxy reports. One
-//! address has at most a quarter of the connections, of the requests under way and of the memory
-//! for their bodies (contract section 6). Loopback and trusted proxies are exempt, because many
-//! clients share their addresses. [`UnreadResponses`] limits the memory of responses.
+//! The address of a client is the peer's address, or the address that a trusted proxy reports.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use hyper::body::Bytes;
 use hyper::header::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
-use super::limits::RESPONSE_BUDGET;
-use super::stream::ConnectionState;
 use crate::http::request::address_of;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,18 +81,17 @@ fn parse_hop(text: &str) -> Option<IpAddr> {
     address.map(|address| address.to_canonical())
 }
 
-/// A limited resource: the requests under way, or the memory of their bodies. One address can take
-/// only a part of it.
+/// A limited resource: connections, memory of request bodies, or memory of responses that clients
+/// have not read. One address can take a quarter of it. Loopback and trusted proxies are exempt from
+/// the quarter, because many clients share their addresses.
 ///
 /// Example: bodies have 96 MiB together, and one address has 24 MiB. A client sends 30 batches of
 /// 1 MiB at the same time. The 25th batch gets `overloaded`, and 72 MiB remain for other addresses.
-/// Without the part of an address, one client could take all 96 MiB, and every other client would
-/// get `overloaded`.
+/// Without the quarter, one client could take all 96 MiB, and every other client would get
+/// `overloaded`.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: usize,
-    /// The limit of one address, unless it is exempt.
-    address_limit: usize,
     exempt: TrustedNetworks,
     reserved: Mutex<Reserved>,
 }
@@ -109,7 +102,7 @@ struct Reserved {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// The part of a budget that one request has reserved. Dropping it gives the part back.
+/// A part of a budget. Dropping it gives the part back.
 #[derive(Debug)]
 pub(super) struct Reservation {
     budget: Arc<Budget>,
@@ -119,8 +112,8 @@ pub(super) struct Reservation {
 }
 
 impl Budget {
-    pub(super) fn new(limit: usize, address_limit: usize, exempt: TrustedNetworks) -> Arc<Budget> {
-        Arc::new(Budget { limit, address_limit, exempt, reserved: Mutex::default() })
+    pub(super) fn new(limit: usize, exempt: TrustedNetworks) -> Arc<Budget> {
+        Arc::new(Budget { limit, exempt, reserved: Mutex::default() })
     }
 
     /// A reservation of nothing, which can grow.
@@ -131,16 +124,17 @@ impl Budget {
 }
 
 impl Reservation {
-    /// Reserves `amount` more, and returns whether the limits allow it. If not, the caller refuses
-    /// the request and drops the reservation.
+    /// Reserves `amount` more, and returns whether the limits allow it. If not, the caller drops the
+    /// reservation.
     pub(super) fn grow(&mut self, amount: usize) -> bool {
-        let Budget { limit, address_limit, reserved, .. } = &*self.budget;
-        let mut reserved = reserved.lock();
+        let limit = self.budget.limit;
+        let address_limit = (limit / 4).max(1);
+        let mut reserved = self.budget.reserved.lock();
         self.amount += amount;
         reserved.total += amount;
         let own = reserved.by_address.entry(self.address).or_default();
         *own += amount;
-        (self.is_exempt || *own <= *address_limit) && reserved.total <= *limit
+        (self.is_exempt || *own <= address_limit) && reserved.total <= limit
     }
 }
 
@@ -154,94 +148,6 @@ impl Drop for Reservation {
                 reserved.by_address.remove(&self.address);
             }
         }
-    }
-}
-
-/// The responses that clients have not read yet. Together they take at most [`RESPONSE_BUDGET`].
-///
-/// A worker gives the edge a complete response, and the memory is free again when the client has
-/// read it. If a new response exceeds the budget, the address with the most unread bytes loses its
-/// oldest response, and the connection of that response closes at once.
-///
-/// Example: A has 60 unread lists of 1 MiB. B downloads a list of 4 MiB, and asks for another 1
-/// MiB. The 64 MiB are full, and the first of A's connections closes. Without the budget, 10,000
-/// connections such as A's would take 10 GiB within the 10 seconds of the write timeout.
-#[derive(Default)]
-pub(super) struct UnreadResponses(Mutex<Unread>);
-
-#[derive(Default)]
-struct Unread {
-    next_number: u64,
-    bytes: usize,
-    /// The oldest first.
-    responses: BTreeMap<u64, UnreadResponse>,
-}
-
-struct UnreadResponse {
-    bytes: usize,
-    address: IpAddr,
-    connection: Arc<ConnectionState>,
-}
-
-impl UnreadResponses {
-    /// Returns the bytes of `response`. They count until the last of them is written.
-    pub(super) fn hold(
-        self: &Arc<Self>,
-        response: Vec<u8>,
-        address: IpAddr,
-        connection: &Arc<ConnectionState>,
-    ) -> Bytes {
-        let mut unread = self.0.lock();
-        let (number, bytes) = (unread.next_number, response.len());
-        unread.next_number += 1;
-        unread.bytes += bytes;
-        let connection = Arc::clone(connection);
-        unread.responses.insert(number, UnreadResponse { bytes, address, connection });
-        while unread.bytes > RESPONSE_BUDGET && unread.responses.len() > 1 {
-            unread.abort_one();
-        }
-        drop(unread);
-        Bytes::from_owner(HeldResponse { response, number, unread: Arc::clone(self) })
-    }
-}
-
-impl Unread {
-    /// Aborts the oldest response of the address with the most unread bytes.
-    fn abort_one(&mut self) {
-        let mut by_address = HashMap::new();
-        for response in self.responses.values() {
-            *by_address.entry(response.address).or_insert(0) += response.bytes;
-        }
-        let most = by_address.into_iter().max_by_key(|(_, bytes)| *bytes);
-        let Some((address, _)) = most else { return };
-        let oldest = self.responses.iter().find(|(_, response)| response.address == address);
-        let Some(number) = oldest.map(|(number, _)| *number) else { return };
-        if let Some(response) = self.forget(number) {
-            response.connection.abort();
-        }
-    }
-
-    fn forget(&mut self, number: u64) -> Option<UnreadResponse> {
-        self.responses.remove(&number).inspect(|response| self.bytes -= response.bytes)
-    }
-}
-
-/// One response that counts against the limit.
-struct HeldResponse {
-    response: Vec<u8>,
-    number: u64,
-    unread: Arc<UnreadResponses>,
-}
-
-impl AsRef<[u8]> for HeldResponse {
-    fn as_ref(&self) -> &[u8] {
-        &self.response
-    }
-}
-
-impl Drop for HeldResponse {
-    fn drop(&mut self) {
-        self.unread.0.lock().forget(self.number);
     }
 }
 
@@ -294,7 +200,7 @@ mod tests {
 
     fn budget(limit: usize) -> Arc<Budget> {
         let exempt = TrustedNetworks::new(vec!["10.0.0.0/8".parse().unwrap()]);
-        Budget::new(limit, limit / 4, exempt)
+        Budget::new(limit, exempt)
     }
 
     fn take(budget: &Arc<Budget>, address: &str, amount: usize) -> (Reservation, bool) {

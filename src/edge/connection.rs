@@ -1,8 +1,6 @@
 //! Client connections: the listener and its limits, and one connection from the TLS handshake to
 //! the lingering close.
 
-use std::collections::HashMap;
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,28 +8,61 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::select;
-use tokio::sync::Semaphore;
 use tokio::task::yield_now;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutWriter;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::limits::{
-    ACCEPT_PAUSE, BACKLOG, LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD, SEND_BUFFER, STOP_TIMEOUT,
-    SWEEP_PERIOD, USER_TIMEOUT, address_connections, max_connections, over_limit_connections,
-};
+use super::clients::Reservation;
 use super::service::{EdgeContext, Peer};
-use super::stream::{ClientStream, ConnectionState};
-use crate::http::request::address_of;
+use crate::config::ConnectionLimits;
+
+/// The length of the listener's accept queue.
+const BACKLOG: i32 = 1024;
+
+/// The kernel's send buffer of one connection, in bytes.
+const SEND_BUFFER: usize = 128 * 1024;
+
+/// How long the kernel waits for an acknowledgement before it closes a connection
+/// (`TCP_USER_TIMEOUT`).
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The pause after a failed `accept`, for example if no descriptor is left.
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long requests in progress may take after a stop was requested.
+const STOP_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// The longest request head in bytes: the request line and all fields.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// hyper's read buffer for one connection, in bytes. It is larger than [`MAX_HEAD`], so that
+/// [`MAX_HEAD`] takes effect.
+pub(super) const MAX_BUFFER: usize = 24 * 1024;
+
+/// How many bytes of a body that is too large are discarded, so that the client reads the response.
+const MAX_DISCARDED: usize = 1024 * 1024;
+
+/// How long bytes are discarded after a response that closes the connection.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The limit on connections: at most half of the descriptor limit. Databases need the other half.
+pub(super) fn max_connections(limits: &ConnectionLimits) -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let half = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
+    limits.max_connections.min(half)
+}
 
 /// Binds a listener. Accepted connections inherit its socket options.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -46,145 +77,41 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Accepts connections and keeps count of them.
-pub(super) struct Acceptor {
+/// Accepts connections until a stop is requested. Then waits until all have closed, at most
+/// [`STOP_TIMEOUT`].
+pub(super) async fn accept(
+    listener: TcpListener,
     context: Arc<EdgeContext>,
     stopper: CancellationToken,
-    limit: usize,
-    /// One task for each open connection.
-    tasks: TaskTracker,
-    open: Arc<OpenConnections>,
-    /// For connections that are only refused.
-    over_limit: Arc<Semaphore>,
-}
-
-/// The open connections of each address.
-#[derive(Default)]
-struct OpenConnections(Mutex<HashMap<IpAddr, Vec<Arc<ConnectionState>>>>);
-
-/// One open connection, until it is dropped.
-struct OpenConnection {
-    open: Arc<OpenConnections>,
-    address: IpAddr,
-    state: Arc<ConnectionState>,
-}
-
-impl Acceptor {
-    pub(super) fn new(context: Arc<EdgeContext>, stopper: CancellationToken) -> Acceptor {
-        let limit = max_connections(&context.limits);
-        let over_limit = Arc::new(Semaphore::new(over_limit_connections(limit)));
-        let (tasks, open) = (TaskTracker::new(), Arc::default());
-        Acceptor { context, stopper, limit, tasks, open, over_limit }
-    }
-
-    /// Accepts connections until a stop is requested. Then waits until all have closed, at most
-    /// [`STOP_TIMEOUT`].
-    pub(super) async fn run(self, listener: TcpListener) {
-        let mut stop_requested = pin!(self.stopper.cancelled());
-        let mut sweep = interval(SWEEP_PERIOD);
-        loop {
-            let accepted = select! {
-                () = &mut stop_requested => break,
-                _ = sweep.tick() => {
-                    self.open.close_if(ConnectionState::is_overdue);
-                    continue;
-                }
-                accepted = listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((socket, peer)) => self.serve(socket, peer.ip().to_canonical()),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    sleep(ACCEPT_PAUSE).await;
+) {
+    let tasks = TaskTracker::new();
+    let mut stop_requested = pin!(stopper.cancelled());
+    loop {
+        let accepted = select! {
+            () = &mut stop_requested => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((socket, peer)) => {
+                let peer = peer.ip().to_canonical();
+                let mut place = context.connections.reservation(peer);
+                // Without a place, the connection closes.
+                if place.grow(1) {
+                    let context = Arc::clone(&context);
+                    tasks.spawn(serve_socket(context, socket, peer, place, stopper.clone()));
                 }
             }
-        }
-        drop(listener);
-        // Other connections finish their request, but this request has not arrived yet.
-        self.open.close_if(ConnectionState::is_in_head);
-        self.tasks.close();
-        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
-            let open = self.tasks.len();
-            tracing::warn!(connections = open, "stopped before all requests were complete");
-        }
-    }
-
-    /// Serves a connection. If there is no room for the connection, it gets a 503 and closes. If
-    /// there is no room for the 503 either, the connection closes at once.
-    fn serve(&self, socket: TcpStream, peer: IpAddr) {
-        let is_over_share = !self.context.trusted.contains(peer)
-            && self.open.count_of(peer) >= address_connections(self.limit);
-        let has_room = if is_over_share {
-            self.open.close_longest_idle(peer)
-        } else {
-            self.tasks.len() < self.limit
-        };
-        let refusing = if has_room {
-            None
-        } else {
-            let Ok(permit) = Arc::clone(&self.over_limit).try_acquire_owned() else { return };
-            Some(permit)
-        };
-        let state = ConnectionState::new(!has_room, &self.context.limits);
-        let open = self.open.add(peer, Arc::clone(&state));
-        let context = Arc::clone(&self.context);
-        let serving = serve_socket(context, socket, peer, state, self.stopper.clone());
-        self.tasks.spawn(async move {
-            serving.await;
-            drop((open, refusing));
-        });
-    }
-}
-
-impl OpenConnections {
-    fn add(self: &Arc<Self>, peer: IpAddr, state: Arc<ConnectionState>) -> OpenConnection {
-        let address = address_of(peer);
-        self.0.lock().entry(address).or_default().push(Arc::clone(&state));
-        OpenConnection { open: Arc::clone(self), address, state }
-    }
-
-    /// The connections of the address of `peer`.
-    fn count_of(&self, peer: IpAddr) -> usize {
-        self.0.lock().get(&address_of(peer)).map_or(0, Vec::len)
-    }
-
-    /// Closes the connections for which `condition` is true.
-    fn close_if(&self, condition: impl Fn(&ConnectionState) -> bool) {
-        for state in self.0.lock().values().flatten() {
-            if condition(state) {
-                state.abort();
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-
-    /// Closes the connection of `peer` that has been idle for the longest time. Returns whether
-    /// there is one.
-    fn close_longest_idle(&self, peer: IpAddr) -> bool {
-        let by_address = self.0.lock();
-        let Some(own) = by_address.get(&address_of(peer)) else { return false };
-        let mut longest = None;
-        for state in own {
-            if let Some(since) = state.idle_since()
-                && longest.is_none_or(|(earliest, _)| since < earliest)
-            {
-                longest = Some((since, state));
-            }
-        }
-        let Some((_, state)) = longest else { return false };
-        state.abort();
-        true
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        let mut by_address = self.open.0.lock();
-        if let Some(own) = by_address.get_mut(&self.address) {
-            own.retain(|state| !Arc::ptr_eq(state, &self.state));
-            if own.is_empty() {
-                by_address.remove(&self.address);
-            }
-        }
+    drop(listener);
+    tasks.close();
+    if timeout(STOP_TIMEOUT, tasks.wait()).await.is_err() {
+        let open = tasks.len();
+        tracing::warn!(connections = open, "stopped before all requests were complete");
     }
 }
 
@@ -193,25 +120,26 @@ async fn serve_socket(
     context: Arc<EdgeContext>,
     socket: TcpStream,
     address: IpAddr,
-    state: Arc<ConnectionState>,
+    _place: Reservation,
     stopper: CancellationToken,
 ) {
-    let stream = ClientStream::new(socket, Arc::clone(&state));
+    let mut stream = TimeoutWriter::new(socket);
+    stream.set_timeout(Some(context.limits.write_timeout));
+    let stream = Box::pin(stream);
     let Some(tls) = context.tls.clone() else {
-        return serve_http(context, stream, Peer { address, tls: false }, state, stopper).await;
+        return serve_http(context, stream, Peer { address, tls: false }, stopper).await;
     };
     // A failed handshake is not reported: any client can cause one. Boxed, so that the task of a
     // plain connection stays small.
-    let handshake = timeout(context.limits.head_timeout, tls.acceptor().accept(stream));
+    let handshake = timeout(context.limits.handshake_timeout, tls.acceptor().accept(stream));
     let handshake = async {
         select! {
             result = handshake => result.ok()?.ok(),
-            () = state.aborted() => None,
+            () = stopper.cancelled() => None,
         }
     };
     if let Some(stream) = Box::pin(handshake).await {
-        state.set_idle();
-        Box::pin(serve_http(context, stream, Peer { address, tls: true }, state, stopper)).await;
+        Box::pin(serve_http(context, stream, Peer { address, tls: true }, stopper)).await;
     }
 }
 
@@ -219,16 +147,16 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     context: Arc<EdgeContext>,
     stream: S,
     peer: Peer,
-    state: Arc<ConnectionState>,
     stopper: CancellationToken,
 ) {
+    let has_requested = AtomicBool::new(false);
     // A connection answers one request each time it has its turn. hyper alone would go on while it
     // has pipelined requests. Example: 1,000 connections send 50 requests each, and the edge answers
     // them without a worker. The 1,000 answer 16 requests each before the next client has its turn.
     let has_answered = AtomicBool::new(false);
     let service = service_fn(|request| {
-        state.set_busy();
-        let response = Arc::clone(&context).respond(request, peer, Arc::clone(&state));
+        has_requested.store(true, Ordering::Relaxed);
+        let response = Arc::clone(&context).respond(request, peer);
         let has_answered = &has_answered;
         Box::pin(async move {
             if has_answered.load(Ordering::Relaxed) {
@@ -236,20 +164,23 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             }
             let response = response.await;
             has_answered.store(true, Ordering::Relaxed);
-            Ok::<_, Infallible>(response)
+            response
         })
     });
-    let mut connection = parser(!state.over_limit).serve_connection(TokioIo::new(stream), service);
+    let http = parser(&context.limits);
+    let mut connection = http.serve_connection(TokioIo::new(stream), service);
     let mut stop_requested = pin!(stopper.cancelled());
-    let mut aborted = pin!(state.aborted());
     let mut is_stopping = false;
     loop {
         select! {
             biased;
-            () = &mut aborted => return,
             () = &mut stop_requested, if !is_stopping => {
                 is_stopping = true;
                 std::pin::Pin::new(&mut connection).graceful_shutdown();
+                // hyper waits for the rest of a first head.
+                if !has_requested.load(Ordering::Relaxed) {
+                    return;
+                }
             }
             () = poll_fn(|cx| {
                 has_answered.store(false, Ordering::Relaxed);
@@ -261,19 +192,16 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             }) => break,
         }
     }
-    if !state.is_gone() {
-        linger(connection.into_parts().io.into_inner()).await;
-    }
+    linger(connection.into_parts().io.into_inner()).await;
 }
 
-/// hyper with the limits of a connection. hyper has one timer for idle connections and for slow
-/// heads, so [`ConnectionState::is_overdue`] has the deadlines. If a client closes its writing
-/// side, hyper treats the client as disconnected.
-fn parser(keep_alive: bool) -> http1::Builder {
+/// hyper with the limits of a connection. hyper has one timeout for an idle connection and for the
+/// head of a request. If a client closes its writing side, hyper treats the client as disconnected.
+fn parser(limits: &ConnectionLimits) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.half_close(false)
-        .keep_alive(keep_alive)
-        .header_read_timeout(None)
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_timeout)
         .max_buf_size(MAX_BUFFER)
         .max_header_size(MAX_HEAD);
     http

@@ -8,17 +8,13 @@
 //! | file | responsibility |
 //! |---|---|
 //! | `connection` | the listener, and one client connection from accept to the lingering close |
-//! | `stream` | its socket, and the state that its deadlines depend on |
 //! | `service` | one request: the checks on its head, its body, the response as hyper sends it |
 //! | `clients` | the address of a client, and what one address may take |
 //! | `tls` | a certificate that can be replaced at run time |
-//! | `limits` | every limit: times, sizes, counts |
 
 mod clients;
 mod connection;
-mod limits;
 mod service;
-mod stream;
 mod tls;
 
 use std::collections::VecDeque;
@@ -27,6 +23,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -40,12 +37,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use connection::Acceptor;
-pub use limits::CONNECTION_LIMITS;
-use limits::{
-    ACCEPT_PAUSE, MAX_BUFFER, MAX_METRICS_CONNECTIONS, METRICS_TIMEOUT, WATCHDOG_PERIOD,
-    WATCHDOG_TIMEOUT,
-};
+use connection::{ACCEPT_PAUSE, MAX_BUFFER};
 use service::EdgeContext;
 pub use tls::{Tls, TlsError};
 
@@ -55,6 +47,19 @@ use crate::config::Config;
 use crate::metrics::{self, Metrics};
 use crate::process;
 use crate::workers::WorkerPool;
+
+/// The time between two requests of the watchdog.
+const WATCHDOG_PERIOD: Duration = Duration::from_secs(3);
+
+/// How long the watchdog waits for a worker before the process ends. Every worker may be busy with
+/// a list for 5 s, and a few wait before the watchdog.
+const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The concurrent connections to the listener for metrics. The oldest is closed for one more.
+const MAX_METRICS_CONNECTIONS: usize = 8;
+
+/// How long a connection to the listener for metrics may take in total.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why an edge did not start, or ended without being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -172,9 +177,8 @@ async fn run(
         tokio::spawn(serve_metrics(register(listener)?, metrics));
     }
     let context = Arc::new(context);
-    let acceptor = Acceptor::new(Arc::clone(&context), stopper);
     select! {
-        () = acceptor.run(listener) => Ok(()),
+        () = connection::accept(listener, Arc::clone(&context), stopper) => Ok(()),
         result = watch(&context.pool) => result,
     }
 }

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,20 +26,29 @@ use tokio::time::timeout;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use super::clients::{self, Budget, Client, Reservation, TrustedNetworks, UnreadResponses};
-use super::limits::{
-    ADDRESS_BODY_BUDGET, ADDRESS_REQUESTS, BODY_BUDGET, CONNECTION_LIMITS, MAX_TARGET,
-};
-use super::stream::ConnectionState;
+use super::clients::{self, Budget, Client, Reservation, TrustedNetworks};
+use super::connection::max_connections;
 use super::tls::Tls;
 use crate::app::Application;
 use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits};
-use crate::http::request::{MAX_BODY, MAX_METHOD, address_of};
+use crate::http::request::{MAX_BODY, MAX_METHOD};
 use crate::http::response::encode_unprintable;
 use crate::http::{ApiError, Body, Request, Responder};
 use crate::metrics::Metrics;
 use crate::workers::WorkerPool;
+
+/// The longest request target, in bytes.
+const MAX_TARGET: usize = 8 * 1024;
+
+/// The memory of all request bodies together, in bytes.
+const BODY_BUDGET: usize = 96 * 1024 * 1024;
+
+/// The memory of all responses that clients have not read yet, in bytes.
+const UNREAD_BUDGET: usize = 64 * 1024 * 1024;
+
+/// hyper takes so many bytes of a response at once.
+const PIECE: usize = 64 * 1024;
 
 /// The value of `Strict-Transport-Security`: a year.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
@@ -49,12 +59,12 @@ pub(super) struct EdgeContext {
     pub(super) pool: Arc<WorkerPool>,
     pub(super) limits: ConnectionLimits,
     pub(super) tls: Option<Arc<Tls>>,
-    pub(super) trusted: TrustedNetworks,
+    trusted: TrustedNetworks,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
-    requests: Arc<Budget>,
+    pub(super) connections: Arc<Budget>,
     bodies: Arc<Budget>,
-    unread: Arc<UnreadResponses>,
+    unread: Arc<Budget>,
 }
 
 /// The other end of a connection.
@@ -64,17 +74,12 @@ pub(super) struct Peer {
     pub(super) tls: bool,
 }
 
-/// A response of the edge itself, without a worker.
-struct OwnResponse {
-    response: crate::http::Response,
-    /// Nothing that followed the request on its connection is read.
-    closes: bool,
-}
-
-impl From<ApiError> for OwnResponse {
-    fn from(error: ApiError) -> OwnResponse {
-        OwnResponse { response: error.into(), closes: true }
-    }
+/// A request that the edge does not refuse.
+enum Received {
+    /// A worker answers it.
+    Whole(Body),
+    /// A probe never waits for a worker (contract section 6). Its body is not read.
+    Probe { response: crate::http::Response, has_body: bool },
 }
 
 impl EdgeContext {
@@ -86,35 +91,47 @@ impl EdgeContext {
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> EdgeContext {
-        let limits = config.connections.clone().unwrap_or(CONNECTION_LIMITS);
+        let limits = config.connections.clone();
         let trusted = TrustedNetworks::new(config.trusted_proxies.clone());
-        // The lanes limit the requests of all addresses together.
-        let requests = Budget::new(usize::MAX, ADDRESS_REQUESTS, trusted.clone());
-        let bodies = Budget::new(BODY_BUDGET, ADDRESS_BODY_BUDGET, trusted.clone());
-        let unread = Arc::default();
-        EdgeContext { app, pool, limits, tls, trusted, clock, metrics, requests, bodies, unread }
+        let budget = |limit| Budget::new(limit, trusted.clone());
+        EdgeContext {
+            connections: budget(max_connections(&limits)),
+            bodies: budget(BODY_BUDGET),
+            unread: budget(UNREAD_BUDGET),
+            trusted,
+            app,
+            pool,
+            limits,
+            tls,
+            clock,
+            metrics,
+        }
     }
 
     /// Returns the response to one request: a worker's, or the edge's own.
+    ///
+    /// # Errors
+    ///
+    /// The clients have read too little of earlier responses. The connection closes.
     pub(super) async fn respond(
         self: Arc<EdgeContext>,
         request: hyper::Request<Incoming>,
         peer: Peer,
-        connection: Arc<ConnectionState>,
-    ) -> Response<ResponseBody> {
+    ) -> io::Result<Response<ResponseBody>> {
         let (mut head, body) = request.into_parts();
         let client = clients::identify(peer.address, peer.tls, &head.headers, &self.trusted);
-        let mut place = self.requests.reservation(client.address);
         let mut memory = self.bodies.reservation(client.address);
-        let is_over = connection.over_limit || !place.grow(1);
-        let received = self.receive(&mut head, body, is_over, &mut memory).await;
+        let received = self.receive(&mut head, body, &mut memory).await;
+        let nothing = Body::Whole(Vec::new());
         // A connection whose request has not been read completely cannot be used again.
-        let (body, own) = match received {
-            Ok(body) => (body, None),
-            Err(own) => (Body::Whole(Vec::new()), Some(own)),
+        let (body, own, is_last) = match received {
+            Ok(Received::Whole(body)) => {
+                let is_last = body == Body::TooLarge;
+                (body, None, is_last)
+            }
+            Ok(Received::Probe { response, has_body }) => (nothing, Some(response), has_body),
+            Err(error) => (nothing, Some(error.into()), true),
         };
-        let close = body == Body::TooLarge
-            || own.as_ref().is_some_and(|own| own.closes || connection.over_limit);
         let method = head.method.clone();
         let request = self.request(head, body, client);
         let (clock, metrics) = (self.clock.clone(), Arc::clone(&self.metrics));
@@ -122,19 +139,19 @@ impl EdgeContext {
         // hyper drops this future when the client goes.
         let _abandoned = SetOnDrop(Arc::clone(&request.abandoned));
         match own {
-            Some(own) => responder.send(own.response),
+            Some(response) => responder.send(response),
             None => self.pool.submit(request, responder),
         }
         // A responder sends a response in any case.
         let response = receiver.await.unwrap_or_else(|_| ApiError::internal().into());
         let mut response = response.into_inner();
-        if close {
+        if is_last {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if peer.tls {
             response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, HSTS);
         }
-        self.outgoing(response, &method, client.address, connection)
+        self.outgoing(response, &method, client.address)
     }
 
     /// The response to a request of `method` as hyper sends it.
@@ -143,46 +160,43 @@ impl EdgeContext {
         response: Response<Cow<'static, [u8]>>,
         method: &Method,
         client: IpAddr,
-        connection: Arc<ConnectionState>,
-    ) -> Response<ResponseBody> {
-        let (mut head, body) = response.into_parts();
-        let is_bare = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        if !is_bare {
+    ) -> io::Result<Response<ResponseBody>> {
+        let (mut head, mut body) = response.into_parts();
+        if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            body = Cow::Borrowed(&[]);
+        } else {
             head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
-        let bytes = if is_bare || *method == Method::HEAD {
-            Bytes::new()
-        } else {
-            match body {
-                Cow::Borrowed(fixed) => Bytes::from_static(fixed),
-                Cow::Owned(body) => self.unread.hold(body, address_of(client), &connection),
-            }
-        };
-        let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
-        Response::from_parts(head, ResponseBody { bytes, connection })
+        if *method == Method::HEAD {
+            body = Cow::Borrowed(&[]);
+        }
+        let mut memory = self.unread.reservation(client);
+        if !memory.grow(body.len()) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let bytes = Bytes::from_owner(UnreadBody { body, _memory: memory });
+        Ok(Response::from_parts(head, ResponseBody(bytes)))
     }
 
-    /// Validates a head and reads its body, which `memory` pays for. An `Err` is the edge's own
-    /// response. A probe never waits for a worker (contract section 6). If `is_over`, every other
-    /// request is refused.
+    /// Validates a head and reads its body, which `memory` pays for.
+    ///
+    /// # Errors
+    ///
+    /// The edge refuses the request. Nothing that followed it on its connection is read.
     async fn receive(
         &self,
         head: &mut Parts,
         body: Incoming,
-        is_over: bool,
         memory: &mut Reservation,
-    ) -> Result<Body, OwnResponse> {
+    ) -> Result<Received, ApiError> {
         check_head(head)?;
         if let Some(response) = self.app.probe(&head.method, head.uri.path()) {
-            return Err(OwnResponse { response, closes: !body.is_end_stream() });
-        }
-        if is_over {
-            return Err(ApiError::overloaded().into());
+            return Ok(Received::Probe { response, has_body: !body.is_end_stream() });
         }
         normalize_headers(&mut head.headers, &head.uri);
         let max = self.app.max_body(head.uri.path(), &head.headers);
         let reading = timeout(self.limits.body_timeout, read_body(body, max, memory));
-        Ok(reading.await.unwrap_or_else(|_| Err(slow_body()))?)
+        reading.await.unwrap_or_else(|_| Err(slow_body())).map(Received::Whole)
     }
 
     /// The request as a value. It is complete, so it is dated now.
@@ -202,11 +216,9 @@ impl EdgeContext {
     }
 }
 
-/// The body of a response to a client.
-pub(super) struct ResponseBody {
-    bytes: Option<Bytes>,
-    connection: Arc<ConnectionState>,
-}
+/// The body of a response to a client. hyper takes it in pieces, so a slow client's connection is
+/// not idle until hyper has the last piece.
+pub(super) struct ResponseBody(Bytes);
 
 impl hyper::body::Body for ResponseBody {
     type Data = Bytes;
@@ -216,18 +228,25 @@ impl hyper::body::Body for ResponseBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+        let length = self.0.len().min(PIECE);
+        let piece = self.0.split_to(length);
+        Poll::Ready((length > 0).then_some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.bytes.is_none()
+        self.0.is_empty()
     }
 }
 
-impl Drop for ResponseBody {
-    /// hyper drops the body when the response is complete. The connection is then idle.
-    fn drop(&mut self) {
-        self.connection.set_idle();
+/// Counts as unread until hyper has written the last byte.
+struct UnreadBody {
+    body: Cow<'static, [u8]>,
+    _memory: Reservation,
+}
+
+impl AsRef<[u8]> for UnreadBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
     }
 }
 

@@ -26,8 +26,9 @@ use crate::http::{Request, Responder};
 /// process.
 const MAX_SENT: usize = 8;
 
-/// The most requests in the queue. One worker takes all 1,024 in about 10 ms.
-const MAX_QUEUED: usize = 1024;
+/// The most requests in the queue. Open connections can have no more under way. Those of clients
+/// that have disconnected stay until a worker takes them.
+const MAX_QUEUED: usize = 10_000;
 
 /// A request, and the way back for its response.
 pub(super) struct Exchange {

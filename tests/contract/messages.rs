@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::{Config, ConnectionLimits};
-use tenantdesk::edge::{CONNECTION_LIMITS, Edge};
+use tenantdesk::edge::Edge;
 use tenantdesk::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use tenantdesk::http::{ApiError, ErrorCode};
 use tenantdesk::model;
@@ -74,11 +74,11 @@ impl Messages {
     /// The clock stands, so that a message with a time is the same in each run.
     fn start() -> Messages {
         let data_dir = DataDir::new(false);
-        let limits = ConnectionLimits { body_timeout: BODY_TIMEOUT, ..CONNECTION_LIMITS };
+        let limits = ConnectionLimits { body_timeout: BODY_TIMEOUT, ..ConnectionLimits::default() };
         let config = Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             rate_limit: NonZeroU32::MAX,
-            connections: Some(limits),
+            connections: limits,
             ..Config::new(data_dir.data())
         };
         let clock = Clock::manual("2200-01-01T00:00:00Z".parse().unwrap());

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tenantdesk::config::TlsFiles;
-use tenantdesk::edge::{CONNECTION_LIMITS, Tls};
+use tenantdesk::edge::Tls;
 
 use crate::edge_server::EdgeServer;
 use crate::fixture::Fixture;
@@ -90,8 +90,7 @@ fn a_silent_handshake_is_cut() {
     let files = make_pair(directory.path());
     let server = EdgeServer::with(|config| {
         config.tls = Some(files);
-        config.connections.get_or_insert(CONNECTION_LIMITS).head_timeout =
-            Duration::from_millis(500);
+        config.connections.handshake_timeout = Duration::from_millis(500);
     });
     // A client that waits in vain fails after 30 s.
     assert!(server.connect().is_closed());

@@ -9,7 +9,6 @@ use http::HeaderMap;
 use tenantdesk::app::{Application, FirstStep, Job};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::edge::CONNECTION_LIMITS;
 use tenantdesk::http::request::MAX_BODY;
 use tenantdesk::http::{Body, Method, Request, Responder, Response};
 
@@ -117,10 +116,8 @@ fn edge() {
     let recorder = Arc::new(Recorder::default());
     let mut config =
         Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new("unused") };
-    let limits = config.connections.get_or_insert(CONNECTION_LIMITS);
-    limits.head_timeout = Duration::from_millis(100);
-    limits.body_timeout = Duration::from_millis(100);
-    limits.idle_timeout = Duration::from_millis(500);
+    config.connections.body_timeout = Duration::from_millis(100);
+    config.connections.idle_timeout = Duration::from_millis(500);
     let service = serve(recorder.clone(), &config, Clock::system()).unwrap();
     let address = service.address;
     let (mut inputs, mut came) = (0, 0);
