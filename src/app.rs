@@ -8,11 +8,8 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use ::http::HeaderMap;
-use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::api::routes::{self, PublicPage, Route};
@@ -33,11 +30,10 @@ pub struct App {
     pub registry: Arc<Registry>,
     pub tenants: Arc<Tenants>,
     pub panel: Panel,
-    /// The clock of the panel's sessions and of the readiness.
+    /// The clock of the panel's sessions.
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     api: Api,
-    readiness: Readiness,
 }
 
 impl App {
@@ -55,15 +51,6 @@ impl App {
         registry.require_readable(clock.now())?;
         let tenants = Arc::new(Tenants::new(Arc::clone(&registry), config.tenants));
         let api = Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit);
-        // The thread that measures must not keep a registry open that nobody else uses.
-        let (weak_registry, measured) = (Arc::downgrade(&registry), Arc::clone(&metrics));
-        let measure = move || {
-            let registry = weak_registry.upgrade().ok_or("the service has stopped")?;
-            measure_readiness(&registry, &measured)
-                .map_err(|failure| words::without_error_numbers(&failure))
-        };
-        let readiness = Readiness::start(clock.clone(), measure)
-            .map_err(|error| OpenError::unusable(&data_dir, error))?;
         Ok(Arc::new(App {
             panel: Panel::new(Arc::clone(&registry), config.rate_limit),
             api,
@@ -71,7 +58,6 @@ impl App {
             tenants,
             clock,
             metrics,
-            readiness,
         }))
     }
 
@@ -88,21 +74,28 @@ impl App {
         }
     }
 
-    fn ready(&self) -> Response {
-        match self.readiness.check(self.clock.now().monotonic) {
-            Ok(None) => Response::healthy(),
-            Ok(Some(warning)) => Response::json(200, &json!({"status": "ok", "warning": warning})),
-            Err(failure) => ApiError::not_ready(&failure).into(),
-        }
+    /// Tests whether the service is ready (contract section 1). Returns a warning if it is, or why
+    /// it is not.
+    fn test_readiness(&self) -> Result<Option<String>, String> {
+        let directory = self.registry.data_dir();
+        let (free, warning) = files::free_space(directory).map_err(|error| error.to_string())?;
+        self.metrics.set_free_space(free);
+        self.registry.ready()?;
+        write_block(directory)
+            .map_err(|error| format!("the data directory does not take a write ({error})"))?;
+        Ok(warning)
     }
 }
 
 /// What the edge and the workers ask of [`App`]. The tests of the edge have an application of their
 /// own.
 pub trait Application: Send + Sync {
-    /// The response to a probe, `/healthz` or `/readyz`, from memory. The edge answers probes
-    /// itself, so that they wait for no worker.
-    fn probe(&self, method: &Method, path: &str) -> Option<Response>;
+    /// Which probe a request is, if it is one. The edge answers probes itself, so that they wait for
+    /// no worker.
+    fn probe(&self, method: &Method, path: &str) -> Option<Probe>;
+
+    /// The response of `/readyz`. It waits for the disk.
+    fn ready(&self) -> Response;
 
     /// The longest body in bytes that a path takes of a request with these headers.
     fn max_body(&self, path: &str, headers: &HeaderMap) -> usize;
@@ -112,6 +105,13 @@ pub trait Application: Send + Sync {
 
     /// The second step: answers a request that has waited for its turn.
     fn run(&self, job: Job, request: &Request, responder: Responder);
+}
+
+pub enum Probe {
+    /// `/healthz`
+    Health,
+    /// `/readyz`
+    Ready,
 }
 
 /// The result of the first step.
@@ -150,11 +150,19 @@ impl Job {
 }
 
 impl Application for App {
-    fn probe(&self, method: &Method, path: &str) -> Option<Response> {
+    fn probe(&self, method: &Method, path: &str) -> Option<Probe> {
         match routes::find(path)? {
-            (_, Route::Page(PublicPage::Health)) if is_read(method) => Some(Response::healthy()),
-            (_, Route::Page(PublicPage::Ready)) if is_read(method) => Some(self.ready()),
+            (_, Route::Page(PublicPage::Health)) if is_read(method) => Some(Probe::Health),
+            (_, Route::Page(PublicPage::Ready)) if is_read(method) => Some(Probe::Ready),
             _ => None,
+        }
+    }
+
+    fn ready(&self) -> Response {
+        match self.test_readiness() {
+            Ok(None) => Response::healthy(),
+            Ok(Some(warning)) => Response::json(200, &json!({"status": "ok", "warning": warning})),
+            Err(failure) => ApiError::not_ready(&words::without_error_numbers(&failure)).into(),
         }
     }
 
@@ -204,107 +212,10 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Whether the service is ready (contract section 1). Measures the free space, too.
-fn measure_readiness(registry: &Registry, metrics: &Metrics) -> ReadinessOutcome {
-    let directory = registry.data_dir();
-    let (free, warning) = files::free_space(directory).map_err(|error| error.to_string())?;
-    metrics.free_space.set(i64::try_from(free).unwrap_or(i64::MAX));
-    registry.ready()?;
-    write_block(directory)
-        .map_err(|error| format!("the data directory does not take a write ({error})"))?;
-    Ok(warning)
-}
-
-/// The pause between two measurements. Each writes to the disk.
-const MEASURE_PAUSE: Duration = Duration::from_secs(2);
-
-/// A measurement that takes longer is a failure.
-const MAX_MEASURE_TIME: Duration = Duration::from_secs(5);
-
-/// A warning to a service that is ready, or why the service is not ready.
-type ReadinessOutcome = Result<Option<String>, String>;
-
-/// Readiness (contract section 1). A thread tries the registry and the disk beside the requests,
-/// and `/readyz` answers with the last result. So no request waits for a disk that hangs. The
-/// thread ends when this is dropped.
-#[derive(Debug)]
-struct Readiness(Arc<Mutex<ReadinessState>>);
-
-#[derive(Debug)]
-struct ReadinessState {
-    /// When the measurement that runs began, in monotonic time.
-    running_since: Option<Duration>,
-    last: ReadinessOutcome,
-}
-
-impl Readiness {
-    /// Runs `measure` once, then starts the thread.
-    fn start(
-        clock: Clock,
-        measure: impl Fn() -> ReadinessOutcome + Send + 'static,
-    ) -> io::Result<Readiness> {
-        let state = ReadinessState { running_since: None, last: measure() };
-        let state = Arc::new(Mutex::new(state));
-        let shared = Arc::downgrade(&state);
-        let run = move || {
-            loop {
-                thread::sleep(MEASURE_PAUSE);
-                let Some(state) = shared.upgrade() else { return };
-                state.lock().running_since = Some(clock.now().monotonic);
-                let last = measure();
-                *state.lock() = ReadinessState { running_since: None, last };
-            }
-        };
-        thread::Builder::new().name("readiness".to_owned()).spawn(run)?;
-        Ok(Readiness(state))
-    }
-
-    /// The last result at the monotonic time `now`.
-    fn check(&self, now: Duration) -> ReadinessOutcome {
-        let state = self.0.lock();
-        match state.running_since {
-            Some(since) if now.saturating_sub(since) >= MAX_MEASURE_TIME => {
-                Err("a probe does not end; the disk does not respond".to_owned())
-            }
-            _ => state.last.clone(),
-        }
-    }
-}
-
 /// Writes a block to a file without a name in `directory`, and syncs it. Some file systems store
 /// less than a block in the inode, even on a full disk.
 fn write_block(directory: &Path) -> io::Result<()> {
     let mut file = tempfile::tempfile_in(directory)?;
     file.write_all(&[b'.'; 4096])?;
     file.sync_all()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    #[test]
-    fn the_last_result_counts_while_a_measurement_runs_for_less_than_5_s() {
-        let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
-        let (begins, begun) = mpsc::channel();
-        let (end, ends) = mpsc::channel();
-        end.send(Ok(None)).unwrap();
-        let measure = move || {
-            begins.send(()).unwrap();
-            ends.recv().unwrap()
-        };
-        let readiness = Readiness::start(clock.clone(), measure).unwrap();
-        let check = |after: u64| {
-            clock.advance(Duration::from_millis(after));
-            readiness.check(clock.now().monotonic)
-        };
-        (0..2).for_each(|_| begun.recv().unwrap());
-        assert_eq!([check(0), check(4_999)], [Ok(None), Ok(None)]);
-        assert!(check(1).unwrap_err().contains("does not respond"));
-        end.send(Err("full".to_owned())).unwrap();
-        begun.recv().unwrap();
-        assert_eq!(check(0), Err("full".to_owned()));
-    }
 }

@@ -1,17 +1,15 @@
 //! The configuration of a service: the options of `serve` and their defaults, which
 //! `docs/operations.md` lists.
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser};
 use ipnet::IpNet;
 use jiff::{Span, SpanRelativeTo};
-use rustix::system::sysinfo;
 
 /// The fewest workers. One receives requests while the others run them.
 pub const MIN_WORKERS: usize = 4;
@@ -94,11 +92,10 @@ pub struct TlsFiles {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct TenantLimits {
-    /// Tenants open at once, at least 16 [default: by memory, at most 1000]
+    /// Tenants open at once, at least 16
     // The least recently used is closed for the next.
     #[arg(long = "max-open-tenants", env = "TENANTDESK_MAX_OPEN_TENANTS", value_name = "N",
-          default_value_t = default_open(), hide_default_value = true,
-          value_parser = number_from::<MIN_OPEN, 100_000>)]
+          default_value = "256", value_parser = number_from::<MIN_OPEN, 100_000>)]
     pub open: usize,
     /// How long an entry of a tenant's change log is kept, from 1d to 3650d
     #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_name = "TIME",
@@ -141,28 +138,6 @@ impl Default for ConnectionLimits {
 
 fn default_workers() -> usize {
     (4 * std::thread::available_parallelism().map_or(1, usize::from)).max(DEFAULT_WORKERS)
-}
-
-/// The memory that an open tenant is reckoned with (docs/operations.md has measurements).
-const TENANT_MEMORY: u64 = 1 << 20;
-
-fn default_open() -> usize {
-    usize::try_from(usable_memory() / TENANT_MEMORY).unwrap_or(usize::MAX).clamp(MIN_OPEN, 1_000)
-}
-
-/// Half of the machine's memory, or less if a control group (version 2) limits the process.
-/// systemd's `MemoryMax=` is such a limit.
-fn usable_memory() -> u64 {
-    let machine = sysinfo();
-    let half = machine.totalram.saturating_mul(machine.mem_unit.into()) / 2;
-    // One line, such as `0::/system.slice/tenantdesk.service`. Limits of the parents hold, too.
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let directory = Path::new("/sys/fs/cgroup").join(group);
-    let limit = |directory: &Path| {
-        fs::read_to_string(directory.join("memory.max")).ok()?.trim().parse().ok()
-    };
-    directory.ancestors().filter_map(limit).fold(half, u64::min)
 }
 
 impl Config {

@@ -57,8 +57,7 @@ pub struct Metrics {
     /// Counts the lines of the log that were lost.
     pub lost_lines: OnceLock<ErrorCounter>,
     lost: Counter,
-    /// The free space of the data directory, in bytes, when it was last measured.
-    pub free_space: Gauge,
+    free_space: Gauge,
     resident_memory: Gauge,
     open_descriptors: Gauge,
     max_descriptors: Gauge,
@@ -98,6 +97,11 @@ impl Metrics {
         self.requests.get_or_create(&RequestLabels { route, method, status }).inc();
         let seconds = duration.as_secs_f64();
         self.durations.get_or_create(&RouteLabels { route, method }).observe(seconds);
+    }
+
+    /// Sets the free space of the data directory's disk, in bytes.
+    pub fn set_free_space(&self, free: u64) {
+        self.free_space.set(i64::try_from(free).unwrap_or(i64::MAX));
     }
 
     /// Renders all metrics. Values of the process that the system does not tell are 0.

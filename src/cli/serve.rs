@@ -85,7 +85,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let created = create_tenants(&app, &arguments.create_tenants)?;
     let server = start(options, listeners, &config, &app, signals, &created)?;
     notify_ready(&status(&server));
-    warn_of_little_space(&app);
+    measure_space(&app);
 
     let (stop, stopped) = mpsc::channel::<()>();
     let flushed = Arc::clone(&app);
@@ -173,8 +173,11 @@ fn raise_descriptor_limit() -> u64 {
     effective.current.unwrap_or(u64::MAX)
 }
 
-fn warn_of_little_space(app: &App) {
-    if let Ok((_, Some(warning))) = free_space(app.registry.data_dir()) {
+/// Measures the free space, and warns if it is little.
+fn measure_space(app: &App) {
+    let Ok((free, warning)) = free_space(app.registry.data_dir()) else { return };
+    app.metrics.set_free_space(free);
+    if let Some(warning) = warning {
         tracing::warn!("{warning}");
     }
 }
@@ -188,10 +191,10 @@ fn flush(app: &App) -> bool {
     written.is_ok()
 }
 
-/// Warns of little space, closes files that nobody uses, forgets new keys that nobody fetched, and
+/// Measures the free space, closes files that nobody uses, forgets new keys that nobody fetched, and
 /// copies the registry's WAL into its file.
 fn keep_up(app: &App) {
-    warn_of_little_space(app);
+    measure_space(app);
     app.tenants.close_unused();
     app.panel.forget_unfetched_keys(app.clock.now());
     app.registry.checkpoint(false);

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper::body::{Body as _, Bytes, Frame, Incoming};
 use hyper::header::{
@@ -22,14 +23,16 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Uri, Version};
-use tokio::time::timeout;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 use super::clients::{self, Budget, Client, Reservation, TrustedNetworks};
 use super::connection::max_connections;
 use super::tls::Tls;
-use crate::app::Application;
+use crate::app::{Application, Probe};
 use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits};
 use crate::http::request::{MAX_BODY, MAX_METHOD};
@@ -46,6 +49,12 @@ const BODY_BUDGET: usize = 96 * 1024 * 1024;
 
 /// The memory of all responses that clients have not read yet, in bytes.
 const UNREAD_BUDGET: usize = 64 * 1024 * 1024;
+
+/// A result of a readiness test is valid for this time, because each test writes to the disk.
+const READINESS_VALIDITY: Duration = Duration::from_secs(2);
+
+/// A readiness test that takes longer has failed. `tenantdesk health` waits for 5 s.
+const READINESS_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// hyper takes so many bytes of a response at once.
 const PIECE: usize = 64 * 1024;
@@ -65,6 +74,8 @@ pub(super) struct EdgeContext {
     pub(super) connections: Arc<Budget>,
     bodies: Arc<Budget>,
     unread: Arc<Budget>,
+    /// The last result of a readiness test, and when the test ended.
+    readiness: Arc<Mutex<Option<(Instant, crate::http::Response)>>>,
 }
 
 /// The other end of a connection.
@@ -98,6 +109,7 @@ impl EdgeContext {
             connections: budget(max_connections(&limits)),
             bodies: budget(BODY_BUDGET),
             unread: budget(UNREAD_BUDGET),
+            readiness: Arc::default(),
             trusted,
             app,
             pool,
@@ -190,13 +202,43 @@ impl EdgeContext {
         memory: &mut Reservation,
     ) -> Result<Received, ApiError> {
         check_head(head)?;
-        if let Some(response) = self.app.probe(&head.method, head.uri.path()) {
-            return Ok(Received::Probe { response, has_body: !body.is_end_stream() });
+        if let Some(probe) = self.app.probe(&head.method, head.uri.path()) {
+            let response = match probe {
+                Probe::Health => crate::http::Response::healthy(),
+                Probe::Ready => self.ready().await,
+            };
+            let has_body = !body.is_end_stream();
+            return Ok(Received::Probe { response, has_body });
         }
         normalize_headers(&mut head.headers, &head.uri);
         let max = self.app.max_body(head.uri.path(), &head.headers);
         let reading = timeout(self.limits.body_timeout, read_body(body, max, memory));
         reading.await.unwrap_or_else(|_| Err(slow_body())).map(Received::Whole)
+    }
+
+    /// The response of `/readyz`. Requests that arrive during a test wait for its result. If the
+    /// disk hangs, the test keeps one thread and the lock, and every request waits for the timeout
+    /// alone.
+    async fn ready(&self) -> crate::http::Response {
+        let (app, readiness) = (Arc::clone(&self.app), Arc::clone(&self.readiness));
+        let testing = async {
+            let mut last = readiness.lock_owned().await;
+            if let Some((end, response)) = &*last
+                && end.elapsed() < READINESS_VALIDITY
+            {
+                return response.clone();
+            }
+            let test = spawn_blocking(move || {
+                let response = app.ready();
+                *last = Some((Instant::now(), response.clone()));
+                response
+            });
+            // The place of a panic is on standard error.
+            test.await.unwrap_or_else(|_| ApiError::internal().into())
+        };
+        let hangs = "a test does not end; the disk does not respond";
+        let response = timeout(READINESS_TIMEOUT, testing).await;
+        response.unwrap_or_else(|_| ApiError::not_ready(hangs).into())
     }
 
     /// The request as a value. It is complete, so it is dated now.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use serde_json::{Value, json};
-use tenantdesk::app::{Application, FirstStep, Job, Lane};
+use tenantdesk::app::{Application, FirstStep, Job, Lane, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::edge::Edge;
@@ -37,14 +37,18 @@ struct Echo {
 }
 
 impl Application for Echo {
-    fn probe(&self, _: &Method, path: &str) -> Option<Response> {
+    fn probe(&self, _: &Method, path: &str) -> Option<Probe> {
         if path.starts_with("/probe/") {
             self.probes.lock().unwrap().push(path.to_owned());
         }
         if path == "/probe/occupied" {
             self.held.occupy();
         }
-        (path == "/healthz" || path.starts_with("/probe/")).then(Response::healthy)
+        (path == "/healthz" || path.starts_with("/probe/")).then_some(Probe::Health)
+    }
+
+    fn ready(&self) -> Response {
+        Response::healthy()
     }
 
     fn max_body(&self, _: &str, _: &HeaderMap) -> usize {

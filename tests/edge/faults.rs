@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use http::HeaderMap;
 use serde_json::json;
-use tenantdesk::app::{App, Application, FirstStep, Job, Lane};
+use tenantdesk::app::{App, Application, FirstStep, Job, Lane, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::http::{ApiError, Method, Request, Responder, Response};
 use tenantdesk::model::{CUSTOMER, KeyId, TenantId, Value};
@@ -74,8 +74,12 @@ fn insert_and_panic(responder: Responder) -> Mutation {
 struct Panicking(Arc<App>);
 
 impl Application for Panicking {
-    fn probe(&self, method: &Method, path: &str) -> Option<Response> {
+    fn probe(&self, method: &Method, path: &str) -> Option<Probe> {
         self.0.probe(method, path)
+    }
+
+    fn ready(&self) -> Response {
+        self.0.ready()
     }
 
     fn max_body(&self, path: &str, headers: &HeaderMap) -> usize {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderMap;
-use tenantdesk::app::{App, Application, FirstStep, Job};
+use tenantdesk::app::{App, Application, FirstStep, Job, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::edge::{Edge, EdgeError, Listeners};
@@ -113,8 +113,12 @@ impl Present {
 }
 
 impl Application for Present {
-    fn probe(&self, method: &Method, path: &str) -> Option<Response> {
+    fn probe(&self, method: &Method, path: &str) -> Option<Probe> {
         self.app().probe(method, path)
+    }
+
+    fn ready(&self) -> Response {
+        self.app().ready()
     }
 
     fn max_body(&self, path: &str, headers: &HeaderMap) -> usize {

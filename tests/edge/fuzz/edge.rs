@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderMap;
-use tenantdesk::app::{Application, FirstStep, Job};
+use tenantdesk::app::{Application, FirstStep, Job, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::http::request::MAX_BODY;
@@ -94,8 +94,12 @@ const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\
 struct Recorder(Mutex<Vec<Request>>);
 
 impl Application for Recorder {
-    fn probe(&self, _: &Method, _: &str) -> Option<Response> {
+    fn probe(&self, _: &Method, _: &str) -> Option<Probe> {
         None
+    }
+
+    fn ready(&self) -> Response {
+        Response::healthy()
     }
 
     fn max_body(&self, _: &str, _: &HeaderMap) -> usize {
