@@ -218,7 +218,8 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        if self.sender.as_ref().is_some_and(|sender| !sender.is_closed()) {
+        let Some(sender) = &self.sender else { return };
+        if !sender.is_closed() {
             let (request_id, path) = (self.request_id, without_key(&self.path));
             tracing::error!(%request_id, %path, "a request was dropped without a response");
         }
