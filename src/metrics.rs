@@ -1,4 +1,4 @@
-//! The metrics of the service, as OpenMetrics text for Prometheus.
+//! The metrics of the service, as text for Prometheus.
 //!
 //! The application owns the metrics and passes them down. Label values come from fixed sets:
 //! routes, methods and statuses. They never contain a tenant's name, a key or other input of a
@@ -19,8 +19,31 @@ use prometheus_client::registry::{Metric, Registry};
 use rustix::process::{Resource, getrlimit};
 use tracing_appender::non_blocking::ErrorCounter;
 
-/// The media type of [`Metrics::render`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// A format of [`Metrics::render`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    OpenMetrics,
+    /// The format that Prometheus had before OpenMetrics. Many programs read only this one.
+    Plain,
+}
+
+impl Format {
+    /// The format for a client that sends this `Accept`. Prometheus names OpenMetrics in it.
+    pub fn accepted_by(accept: &str) -> Format {
+        if accept.contains("application/openmetrics-text") {
+            Format::OpenMetrics
+        } else {
+            Format::Plain
+        }
+    }
+
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Plain => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
 
 /// The label of every unknown path.
 pub const OTHER: &str = "other";
@@ -105,7 +128,7 @@ impl Metrics {
     }
 
     /// Renders all metrics. Values of the process that the system does not tell are 0.
-    pub fn render(&self) -> String {
+    pub fn render(&self, format: Format) -> String {
         let set = |gauge: &Gauge, value: Option<u64>| {
             gauge.set(value.unwrap_or(0).try_into().unwrap_or(i64::MAX))
         };
@@ -117,8 +140,30 @@ impl Metrics {
         let mut page = String::new();
         // Writing to a string does not fail.
         let _ = text::encode(&mut page, &self.registry);
-        page
+        if format == Format::Plain { to_plain(&page) } else { page }
     }
+}
+
+/// Turns OpenMetrics text into the plain format. Only the comments differ: a metric has the name of
+/// its samples, a counter `x` that of `x_total`. There is no type `info`, and no mark of the end.
+fn to_plain(page: &str) -> String {
+    let mut plain = page.replace("# EOF\n", "");
+    for line in page.lines() {
+        let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|declared| declared.split_once(' '))
+        else {
+            continue;
+        };
+        let (suffix, plain_kind) = match kind {
+            "counter" => ("_total", kind),
+            "info" => ("_info", "gauge"),
+            _ => continue,
+        };
+        plain = plain
+            .replace(&format!("{line}\n"), &format!("# TYPE {name}{suffix} {plain_kind}\n"))
+            .replace(&format!("# HELP {name} "), &format!("# HELP {name}{suffix} "));
+    }
+    plain
 }
 
 /// Registers a metric. The registry keeps another handle of it.
@@ -156,7 +201,7 @@ mod tests {
         for milliseconds in [0, 1, 3, 60_000] {
             metrics.record_response("GET", "/known", 200, Duration::from_millis(milliseconds));
         }
-        let page = metrics.render();
+        let page = metrics.render(Format::OpenMetrics);
         let bucket = |end: &str| {
             let labels = format!("{{le=\"{end}\",route=\"/known\",method=\"GET\"}}");
             value(&page, &format!("tenantdesk_request_duration_seconds_bucket{labels}")).unwrap()
@@ -175,5 +220,29 @@ mod tests {
         );
         assert!(value(&page, "process_resident_memory_bytes").unwrap() > 100_000.0);
         assert!(value(&page, "process_open_fds").unwrap() >= 3.0);
+    }
+
+    #[test]
+    fn the_plain_format_types_each_sample_by_its_own_name() {
+        let metrics = Metrics::new(|_| "/known");
+        metrics.record_response("GET", "/known", 200, Duration::ZERO);
+        let page = metrics.render(Format::Plain);
+        for line in [
+            "# TYPE tenantdesk_build_info gauge",
+            "# TYPE tenantdesk_requests_total counter",
+            "# TYPE tenantdesk_request_duration_seconds histogram",
+            "# HELP tenantdesk_requests_total Requests by route, method and status.",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} is not in {page}");
+        }
+        for absent in
+            ["# EOF", " info\n", "# TYPE tenantdesk_requests ", "# HELP tenantdesk_build "]
+        {
+            assert!(!page.contains(absent), "{absent} is in {page}");
+        }
+        let samples = |page: &str| -> Vec<String> {
+            page.lines().filter(|line| line.starts_with("tenantdesk")).map(str::to_owned).collect()
+        };
+        assert_eq!(samples(&page), samples(&metrics.render(Format::OpenMetrics)));
     }
 }

@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -44,7 +44,7 @@ pub use tls::{Tls, TlsError};
 use crate::app::Application;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::metrics::{self, Metrics};
+use crate::metrics::{Format, Metrics};
 use crate::process;
 use crate::workers::WorkerPool;
 
@@ -242,10 +242,12 @@ async fn respond_with_metrics(
     request: &Request<Incoming>,
     metrics: Arc<Metrics>,
 ) -> Response<String> {
+    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+    let format = Format::accepted_by(accept.unwrap_or_default());
     let (status, body) = match request.uri().path() {
         // It reads files, so it runs on a thread of its own.
         "/metrics" => {
-            match spawn_blocking(move || metrics.render()).await {
+            match spawn_blocking(move || metrics.render(format)).await {
                 Ok(rendered) => (StatusCode::OK, rendered),
                 // The place of the panic is on standard error.
                 Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
@@ -255,7 +257,7 @@ async fn respond_with_metrics(
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
+    let content_type = HeaderValue::from_static(format.content_type());
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
