@@ -1,6 +1,6 @@
 //! `serve`: runs the server until a signal stops it.
 
-use std::io;
+use std::io::{self, BufWriter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -133,7 +133,9 @@ fn start_log(format: LogFormat) -> (WorkerGuard, ErrorCounter) {
     let (lines, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(MAX_LOG_LINES)
         .thread_name("log")
-        .finish(io::stderr());
+        // The thread flushes when no line waits. So a lone line is not delayed, and under load one
+        // call writes many lines.
+        .finish(BufWriter::with_capacity(64 * 1024, io::stderr()));
     let lost = lines.error_counter();
     // The process ends after this line, so nobody else would write it.
     let last = io::stderr.with_filter(|event| event.target() == LAST_LINE);
