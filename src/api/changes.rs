@@ -3,7 +3,6 @@
 use super::list::{parse_change_cursor, parse_limit, write_change_cursor};
 use super::operations::page_response;
 use super::query::{Query, invalid_parameter};
-use crate::clock::Timestamp;
 use crate::http::{ApiError, ErrorCode, Request, Response};
 use crate::model::{ALL, Access, Resource, Scope, Scopes};
 use crate::store::{ChangesPage, ChangesQuery, Deadline, Start, Tenant};
@@ -14,15 +13,10 @@ const NOW: &str = "now";
 /// Every parameter in the order of the reference.
 pub static PARAMETERS: [&str; 4] = ["limit", "cursor", "resource", "id"];
 
-/// GET and HEAD: a page of the entries that `scopes` permit, none of them from before `oldest`.
-pub fn read(
-    tenant: &Tenant,
-    request: &Request,
-    scopes: Scopes,
-    oldest: Timestamp,
-) -> Result<Response, ApiError> {
+/// GET and HEAD: a page of the entries that `scopes` permit.
+pub fn read(tenant: &Tenant, request: &Request, scopes: Scopes) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
-    let changes = parse(&query, scopes, oldest)?;
+    let changes = parse(&query, scopes)?;
     let deadline = Deadline::new(&request.abandoned);
     let page = tenant.read(deadline, |reading| reading.changes(&changes))?;
     Ok(respond(request, &query, page.ok_or(ErrorCode::ChangesGone)?))
@@ -33,7 +27,7 @@ pub fn read(
 /// # Errors
 ///
 /// `bad_request` if a parameter is unknown or its value is not valid.
-fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<ChangesQuery, ApiError> {
+fn parse(query: &Query, scopes: Scopes) -> Result<ChangesQuery, ApiError> {
     query.only(&PARAMETERS)?;
     let limit = parse_limit(query)?;
     let start = match query.get("cursor") {
@@ -57,7 +51,7 @@ fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<ChangesQuer
     let readable = ALL
         .into_iter()
         .filter(|resource| scopes.contains(Scope { resource, access: Access::Read }));
-    Ok(ChangesQuery { readable: readable.collect(), resource, record, start, limit, oldest })
+    Ok(ChangesQuery { readable: readable.collect(), resource, record, start, limit })
 }
 
 fn respond(request: &Request, query: &Query, page: ChangesPage) -> Response {

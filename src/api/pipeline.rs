@@ -123,10 +123,7 @@ impl Api {
                 return Ok(NextStep::Write(tenant, batch::check(request, key.scopes, handling)?));
             }
             Action::Read(resource) => operations::read(&tenant, request, resource, key.scopes)?,
-            Action::Changes => {
-                let oldest = now.timestamp().before(self.tenants.keep_changes());
-                changes::read(&tenant, request, key.scopes, oldest)?
-            }
+            Action::Changes => changes::read(&tenant, request, key.scopes)?,
             Action::Whoami => whoami::whoami(request, principal, rate_limit)?,
         };
         Ok(NextStep::Respond(response))

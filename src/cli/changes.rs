@@ -45,7 +45,6 @@ pub(super) fn run_changes(
     let ChangesArguments { tenant, resource, id, last } = arguments;
     let (registry, tenant) = open_tenant(options, tenant)?;
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
-    let now = Clock::system().now().timestamp();
     let page: Result<Option<ChangesPage>, DatabaseError> = file.read(|reading| {
         reading.changes(&ChangesQuery {
             readable: ALL.to_vec(),
@@ -53,7 +52,6 @@ pub(super) fn run_changes(
             record: id.map(|id| RecordId(id.get())),
             start: Start::Newest,
             limit: last.get(),
-            oldest: reading.changes_shown_since(now)?,
         })
     });
     let json = page?.map(|page| page.json).unwrap_or_default();
@@ -184,7 +182,7 @@ fn take_back(
         bail!(UndoError::NoSpace(shortage));
     }
     if !dry_run {
-        transaction.commit(context.at).map_err(UndoError::from)?;
+        transaction.commit().map_err(UndoError::from)?;
     }
     Ok(undone)
 }

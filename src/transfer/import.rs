@@ -133,10 +133,9 @@ impl Import<'_> {
         let filled = if self.mode.key().is_some() { None } else { Some(self.resource) };
         let transaction = file.begin(filled, wait)?;
         let writing = transaction.writing();
-        let now = context.at;
         let writer = RowWriter { transaction: &transaction, writing: &writing, context };
         let imported = self.import_rows(source, &writing, Some(writer), report)?;
-        transaction.commit(now)?;
+        transaction.commit()?;
         Ok(imported)
     }
 

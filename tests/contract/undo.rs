@@ -314,7 +314,6 @@ fn an_undo_needs_all_entries_since_its_beginning() {
     let old = request(&api.post("/customers.php", json!({"name": "Old"})));
     let sql = "UPDATE changes SET at = '2026-01-02T03:04:05Z'";
     database(&tenant.file()).execute(sql, []).unwrap();
-    undo(&server, &["--request", &old]).fails_saying("complete only from");
     for n in 0..9 {
         api.customer(&format!("New {n}"));
     }
@@ -339,6 +338,32 @@ fn an_undo_needs_all_entries_since_its_beginning() {
         assert!(undo(&server, wrong).ends_with(2).stderr.contains("--"));
     }
     server.cli(&["undo", "amce", "--since", "2h"]).fails_saying("did you mean acme?");
+}
+
+/// An entry belongs to a moment if it, or an entry after it, is not dated later.
+#[test]
+fn an_undo_goes_by_the_order_of_the_entries_if_the_clock_was_wrong() {
+    let server = TestServer::without_rate_limit();
+    let tenant = server.tenant("wrong");
+    let api = tenant.with_scopes(ALL);
+    for name in ["In 2099", "Yesterday", "An hour ago", "In 2099 again", "Now"] {
+        api.customer(name);
+    }
+    database(&tenant.file())
+        .execute_batch(
+            "UPDATE changes SET at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now', '-1 day');
+             UPDATE changes SET at = '2099-01-01T00:00:00Z' WHERE record_id IN (1, 4);
+             UPDATE changes SET at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now', '-1 hour')
+               WHERE record_id = 3;
+             UPDATE changes SET at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now') WHERE record_id = 5;",
+        )
+        .unwrap();
+    let undo = |options: &[&str]| {
+        server.cli(&[&["undo", "wrong"], options].concat()).done();
+        api.ids("/customers.php")
+    };
+    assert_eq!(undo(&["--since", "30m"]), [1, 2, 3], "2099 stands before an entry of now");
+    assert_eq!(undo(&["--since", "2d", "--until", "2h"]), [3], "2099 stands before yesterday");
 }
 
 #[test]

@@ -12,6 +12,11 @@
 //! the number 110 again. An `If-Match` with the lost version 110 of a record would then accept the
 //! record's new version 110.
 //!
+//! The order of the entries is that of `seq` alone. `at` is the server's clock, which may have been
+//! wrong. So an entry belongs to a moment if it, or an entry after it, has an `at` that is not after
+//! the moment. Example: the clock shows 2099 for one change, and then 10:00 again. The entry of 2099
+//! belongs to 10:00, as the entry after it does.
+//!
 //! Old entries are removed. `changes_removed` keeps the number of the last removed entry of each
 //! resource. Example: entries up to 50 are removed, and entry 50 was of a customer. A client with a
 //! cursor at 45 has missed entry 50. The client gets 410 if its key may read customers.
@@ -32,13 +37,13 @@ use crate::json_writer::JsonWriter;
 use crate::model::{KeyId, RecordId, Resource, Value, Version};
 use crate::store::error::DatabaseError;
 
-/// The most entries that a tenant's file keeps.
-const MAX_ENTRIES: i64 = 1_000_000;
+/// How much later than the clock an entry may be dated, in seconds.
+const MAX_AHEAD: i64 = 10 * 60;
 
 /// Who makes a change, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeContext {
-    /// The change is dated later if the change before it is.
+    /// The change is dated a little later if the change before it is.
     pub at: Timestamp,
     pub actor: Actor,
 }
@@ -72,17 +77,21 @@ impl Writing<'_> {
     /// Takes the number and the time of the next entry, and counts the entry. The caller must write
     /// the entry with [`Writing::log`] in the same savepoint.
     ///
-    /// The time is that of `context`, but at least that of the last entry: requests overtake each
-    /// other, and a clock may be set back. So times never decrease with the number.
+    /// The time is that of `context`. But requests overtake each other, and NTP sets a clock back a
+    /// little. So if the last entry is dated up to [`MAX_AHEAD`] later, the next entry has its time.
     pub(super) fn next_version(
         &self,
         context: &ChangeContext,
     ) -> rusqlite::Result<(Version, Timestamp)> {
         let sql = "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1
                    RETURNING last_seq,
-                     max(?, coalesce((SELECT at FROM changes ORDER BY seq DESC LIMIT 1), ''))";
+                     (SELECT at FROM changes ORDER BY seq DESC LIMIT 1)";
         let mut statement = self.connection().prepare_cached(sql)?;
-        statement.query_row([context.at], |row| Ok((Version(row.get(0)?), row.get(1)?)))
+        let (version, last): (i64, Option<Timestamp>) =
+            statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let latest = Timestamp::from_unix(context.at.unix().saturating_add(MAX_AHEAD));
+        let last = last.filter(|last| *last <= latest);
+        Ok((Version(version), last.map_or(context.at, |last| last.max(context.at))))
     }
 
     /// Adds the entry of a change. Its number is the version of `record`, and its time is
@@ -136,31 +145,35 @@ impl Writing<'_> {
     }
 }
 
-/// Removes the entries beyond [`MAX_ENTRIES`], and the entries that are older than `keep`: the
-/// oldest first, and at most `count`. Returns how many were removed. Runs inside a transaction.
+/// Removes the entries that are older than `keep`: the oldest first, and about `count` at most.
+/// Returns how many were removed. Runs inside a transaction.
+///
+/// Entries that are dated after `now` do not count. They go with the entries behind them.
 pub(crate) fn remove_old_entries(
     connection: &Connection,
     now: Timestamp,
     keep: Duration,
     count: u32,
 ) -> rusqlite::Result<usize> {
-    let sql = format!(
-        "SELECT max(seq) FROM
-           (SELECT seq, at, row_number() OVER (ORDER BY seq) AS place
-            FROM changes ORDER BY seq LIMIT ?)
-         WHERE place <= (SELECT entries - {MAX_ENTRIES} FROM changes_state) OR at < ?"
-    );
-    let mut last = connection.prepare_cached(&sql)?;
-    let last = last.query_row(params![count, now.before(keep)], |row| row.get(0))?;
-    let Some(last): Option<i64> = last else { return Ok(0) };
+    let sql = "WITH front AS MATERIALIZED
+                 (SELECT seq, at FROM changes WHERE at <= ?1 ORDER BY seq LIMIT ?2)
+               SELECT seq, at FROM front WHERE seq < coalesce(
+                 (SELECT min(seq) FROM front WHERE at >= ?3), (SELECT max(seq) + 1 FROM front))
+               ORDER BY seq DESC LIMIT 1";
+    let mut last = connection.prepare_cached(sql)?;
+    let mut rows = last.query(params![now, count, now.before(keep)])?;
+    let Some(row) = rows.next()? else { return Ok(0) };
+    let (last, at): (i64, Timestamp) = (row.get(0)?, row.get(1)?);
+    drop(rows);
     // The plus sign keeps SQLite from the index by resource, along which it would read all entries
     // that are kept, too.
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO changes_removed (resource, seq, at)
-             SELECT resource, max(seq), at FROM changes WHERE seq <= ? GROUP BY +resource",
+             SELECT resource, max(seq), min(at, ?2) FROM changes WHERE seq <= ?1
+             GROUP BY +resource",
         )?
-        .execute([last])?;
+        .execute(params![last, at])?;
     let sql = "DELETE FROM changes WHERE seq <= ?";
     let removed = connection.prepare_cached(sql)?.execute([last])?;
     // SQLite's `changes()` is the number of rows that the DELETE has removed.
@@ -195,8 +208,6 @@ pub struct ChangesQuery {
     pub start: Start,
     /// The most entries of the page.
     pub limit: usize,
-    /// Entries from before this time are not shown.
-    pub oldest: Timestamp,
 }
 
 /// The beginning of a page.
@@ -254,7 +265,7 @@ impl Reading<'_> {
             Start::Oldest | Start::Newest | Start::Now => None,
             Start::After(Position { lineage: cursor_lineage, seq }) => {
                 let is_known = cursor_lineage == lineage && seq <= last;
-                if !is_known || has_missed(self.connection(), &resources, seq, query.oldest)? {
+                if !is_known || has_missed(self.connection(), &resources, seq)? {
                     return Ok(None);
                 }
                 Some(seq)
@@ -277,14 +288,6 @@ impl Reading<'_> {
         json.end_array();
         let seq = seq.map_or_else(|| last_readable(self.connection(), query), Ok)?;
         Ok(Some(ChangesPage { json: json.take(), next: Position { lineage, seq }, more }))
-    }
-
-    /// The time from which on a command shows entries. A command does not know the server's
-    /// `--keep-changes`, so the server stores the value in the file.
-    pub fn changes_shown_since(&self, now: Timestamp) -> Result<Timestamp, DatabaseError> {
-        let sql = "SELECT keep_seconds FROM changes_state";
-        let keep: i64 = self.connection().query_row(sql, [], |row| row.get(0))?;
-        Ok(Timestamp::from_unix(now.unix().saturating_sub(keep)))
     }
 
     /// Writes the entry of a row of [`ENTRY_COLUMNS`], with its record as it is now.
@@ -316,21 +319,17 @@ impl Reading<'_> {
     }
 }
 
-/// Whether an entry after `seq` was removed or is too old to be shown. Times never decrease with
-/// the number, so only the first entry after `seq` is looked at.
+/// Whether an entry after `seq` was removed.
 fn has_missed(
     connection: &Connection,
     resources: &[&'static Resource],
     seq: Version,
-    oldest: Timestamp,
 ) -> rusqlite::Result<bool> {
     let mut missed = connection.prepare_cached(
-        "SELECT EXISTS (SELECT 1 FROM changes_removed WHERE resource = ?1 AND seq > ?2) OR
-           coalesce((SELECT at < ?3 FROM changes WHERE resource = ?1 AND seq > ?2
-                     ORDER BY seq LIMIT 1), 0)",
+        "SELECT EXISTS (SELECT 1 FROM changes_removed WHERE resource = ? AND seq > ?)",
     )?;
     for resource in resources {
-        if missed.query_row(params![resource.plural, seq.0, oldest], |row| row.get(0))? {
+        if missed.query_row(params![resource.plural, seq.0], |row| row.get(0))? {
             return Ok(true);
         }
     }
@@ -364,12 +363,11 @@ pub(super) fn select(
     for resource in resources {
         parts.push(format!(
             "SELECT * FROM (SELECT seq FROM changes WHERE resource = ? {of_record}
-             AND seq > ? AND at >= ? ORDER BY seq {direction} LIMIT ?)"
+             AND seq > ? ORDER BY seq {direction} LIMIT ?)"
         ));
         values.push(Value::of(resource.plural));
         values.extend(query.record.map(|RecordId(id)| Value::Integer(id)));
-        let oldest = Value::Text(query.oldest.to_string());
-        values.extend([Value::Integer(after.0), oldest, limit.clone()]);
+        values.extend([Value::Integer(after.0), limit.clone()]);
     }
     values.push(limit);
     let seqs = parts.join(" UNION ALL ");

@@ -203,7 +203,6 @@ fn a_page_of_the_change_log_is_read_along_its_indexes() {
                 record,
                 start: Start::Oldest,
                 limit: 50,
-                oldest: Timestamp::from_unix(0),
             };
             let (sql, values) = change_log::select(&query, &readable, Version(7));
             let steps = plan(&connection, &sql, &values);
@@ -575,6 +574,34 @@ fn what_does_not_fit_in_an_intact_file_is_found() {
             1,
             "{change}"
         );
+    }
+}
+
+/// The clock was wrong: in 2099, or back in 2020.
+#[test]
+fn an_entry_with_a_wrong_time_is_kept_as_long_as_the_entries_beside_it() {
+    let (old, new, ahead) = ("2026-01-01", "2026-09-01", "2099-01-01");
+    for (dates, kept) in [
+        (&[ahead, ahead, new, new] as &[&str], 4),
+        (&[ahead, ahead, old, ahead, new], 2),
+        (&[old, new, old, ahead, new], 4),
+        (&[ahead, ahead], 2),
+        (&[old, ahead], 1),
+    ] {
+        let (_directory, mut connection) = tenant_file();
+        let transaction = connection.transaction().unwrap();
+        for date in dates {
+            let sql = "INSERT INTO changes (at, resource, record_id, action, fields, by_name)
+                       VALUES (? || 'T00:00:00Z', 'customers', 1, 'updated', '[]', 'import')";
+            transaction.execute(sql, [date]).unwrap();
+        }
+        let now = "2026-10-01T00:00:00Z".parse().unwrap();
+        let keep = Duration::from_hours(24 * 90);
+        let removed = remove_old_entries(&transaction, now, keep, 2).unwrap();
+        assert_eq!(removed, dates.len() - kept, "{dates:?}");
+        let sql = "SELECT max(at) FROM changes_removed";
+        let gone: Option<String> = transaction.query_row(sql, [], |row| row.get(0)).unwrap();
+        assert_eq!(gone, (removed > 0).then(|| format!("{old}T00:00:00Z")), "{dates:?}");
     }
 }
 

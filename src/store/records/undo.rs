@@ -30,17 +30,17 @@ use crate::store::error::{DatabaseError, explain};
 /// Selects the entries that meet all of these conditions.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The first and the last second, in the form of `at`.
+    /// The first and the last second, in the form of `at` ([`Undo::bounds`]).
     pub since: Option<String>,
     pub until: Option<String>,
     pub key: Option<KeyId>,
     pub request: Option<Uuid>,
 }
 
-/// The condition of a [`Selection`], with its members as the first four parameters. A client chooses
-/// the id of its request. So the entries with an id are those of the key, or of the commands, that
-/// used the id first.
-const IS_SELECTED: &str = "(at >= coalesce(?1, '') AND at <= coalesce(?2, ':')
+/// The condition of a [`Selection`]. The first four parameters are its [`Undo::bounds`], its key and
+/// its request. A client chooses the id of its request. So the entries with an id are those of the
+/// key, or of the commands, that used the id first.
+const IS_SELECTED: &str = "(seq BETWEEN ?1 AND ?2
     AND (?3 IS NULL OR by_key IS ?3)
     AND (?4 IS NULL OR request_id IS ?4 AND (by_key, by_prefix) IS
       (SELECT by_key, by_prefix FROM changes WHERE request_id IS ?4 ORDER BY seq LIMIT 1)))";
@@ -121,6 +121,19 @@ impl Undo<'_> {
         Ok(undone)
     }
 
+    /// The numbers of the first and the last entry between `since` and `until`, by the rule in
+    /// change_log.rs: the first one comes after all entries that belong to the second before
+    /// `since`.
+    fn bounds(&self) -> Result<(i64, i64), DatabaseError> {
+        let Selection { since, until, .. } = self.selection;
+        let sql = "SELECT
+            1 + coalesce((SELECT seq FROM changes WHERE at < ?1 ORDER BY seq DESC LIMIT 1), 0),
+            iif(?2 IS NULL, (SELECT last_seq FROM changes_state), coalesce(
+              (SELECT seq FROM changes WHERE at <= ?2 ORDER BY seq DESC LIMIT 1), 0))";
+        let mut statement = self.writing.connection().prepare(sql)?;
+        statement.query_row([since, until], |row| Ok((row.get(0)?, row.get(1)?)))
+    }
+
     /// Lists the records with a selected entry, the number of this entry, and the number of the
     /// last entry that is not selected. SQLite reads the entries of each record along an index, and
     /// sorts nothing.
@@ -133,9 +146,10 @@ impl Undo<'_> {
              WHERE seq >= (SELECT seq FROM changes WHERE {IS_SELECTED} ORDER BY seq LIMIT 1)
              GROUP BY resource, record_id HAVING first IS NOT NULL"
         );
-        let Selection { since, until, key, request } = self.selection;
+        let (first, last) = self.bounds()?;
+        let Selection { key, request, .. } = self.selection;
         let request = request.as_ref().map(Uuid::as_bytes);
-        let selected = params![since, until, key.map(|key| key.0), request];
+        let selected = params![first, last, key.map(|key| key.0), request];
         self.writing.connection().execute(&sql, selected).map(drop)
     }
 
@@ -143,16 +157,13 @@ impl Undo<'_> {
     /// request. All entries of a command have the same time.
     fn check_complete(&self) -> Result<(), UndoError> {
         let since = self.selection.since.as_ref().filter(|_| self.selection.request.is_none());
-        let shown_since = self.writing.changes_shown_since(self.context.at)?;
         let sql = "SELECT selected IS NULL, iif(coalesce(?1, selected, '') <= gone, gone, NULL)
                    FROM (SELECT
                      (SELECT at FROM changes
                       WHERE seq = (SELECT min(first) FROM temp.concerned)) AS selected,
-                     (SELECT max(at) FROM (SELECT at FROM changes_removed
-                                           UNION ALL SELECT at FROM changes WHERE at < ?2)) AS gone)";
+                     (SELECT max(at) FROM changes_removed) AS gone)";
         let mut statement = self.writing.connection().prepare(sql)?;
-        let row = statement
-            .query_row(params![since, shown_since], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let row = statement.query_row([since], |row| Ok((row.get(0)?, row.get(1)?)))?;
         match row {
             (_, Some(gone)) => {
                 let gone: Timestamp = gone;

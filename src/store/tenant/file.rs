@@ -7,13 +7,12 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use super::writer::used_bytes;
-use crate::clock::Timestamp;
 use crate::files::free_space;
 use crate::model::{Resource, TenantId};
 use crate::store::data_dir::tenant_database;
 use crate::store::database::{self, Database, Role, wait_for};
 use crate::store::error::{DatabaseError, OpenError};
-use crate::store::records::{self, Reading, Writing};
+use crate::store::records::{Reading, Writing};
 
 /// A tenant's file, open for one command.
 #[derive(Debug)]
@@ -106,9 +105,7 @@ impl FileTransaction<'_> {
         Ok(is_full.then_some("the tenant's file has reached its size limit"))
     }
 
-    pub fn commit(self, now: Timestamp) -> Result<(), DatabaseError> {
-        // The limit of the number is kept at once. The server removes entries that are too old.
-        records::remove_old_entries(&self.transaction, now, Duration::MAX, u32::MAX)?;
+    pub fn commit(self) -> Result<(), DatabaseError> {
         self.transaction.execute_batch(&self.finish)?;
         database::commit(self.transaction)
     }

@@ -184,11 +184,6 @@ impl Tenants {
         self.slots.lock().iter().map(|(_, slot)| Arc::clone(slot)).collect()
     }
 
-    /// How long an entry of a change log is kept and shown.
-    pub fn keep_changes(&self) -> Duration {
-        self.limits.keep_changes
-    }
-
     /// Closes all files, with empty WALs, and waits for their writers.
     pub fn close(&self) {
         let stop = |slot: Arc<Slot>| {

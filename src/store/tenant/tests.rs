@@ -393,7 +393,7 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
     for n in 0..rows {
         writing.insert(&EMPLOYEE, None, None, employee(n), &context).unwrap();
     }
-    import.commit(at).unwrap();
+    import.commit().unwrap();
     let file = connect(&directory);
     assert_eq!(differences(&file, &TENANT).unwrap(), [""; 0]);
     assert_eq!(change_log_problems(&file, &TENANT).unwrap(), [""; 0]);
