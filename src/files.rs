@@ -8,9 +8,10 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 
-/// Writes of tenants stop while less than this is free, so that the registry has room: keys can
-/// still be revoked and tenants suspended.
-pub(crate) const RESERVE: u64 = 64 << 20;
+/// Tenants take only deletions while less than this is free, so that the registry has room: keys can
+/// still be revoked and tenants suspended. Each tenant's writer asks once for a group of changes,
+/// which adds less than this.
+pub(crate) const RESERVE: u64 = 256 << 20;
 
 /// A disk with less free space is full: no further database is opened. SQLite's files of shared
 /// memory begin with 32 KiB each.
@@ -28,7 +29,7 @@ pub(crate) fn free_space(path: &Path) -> io::Result<(u64, Option<String>)> {
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     let warning = (free < RESERVE).then(|| {
         let free = free >> 20;
-        format!("the data directory's disk has {free} MiB free; below 64 MiB tenants only delete")
+        format!("the data directory's disk has {free} MiB free; below 256 MiB tenants only delete")
     });
     Ok((free, warning))
 }

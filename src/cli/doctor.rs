@@ -118,7 +118,7 @@ fn check_free_space(data_dir: &Path) -> Check {
         Ok((_, Some(warning))) => (State::Fault, format!("{warning}; free some space")),
         Ok((free @ 0..ENOUGH_SPACE, None)) => {
             let free = HumanBytes(free);
-            (State::Warning, format!("{free}; below 64 MiB writes are refused: free some space"))
+            (State::Warning, format!("{free}; below 256 MiB writes are refused: free some space"))
         }
         Ok((free, None)) => (State::Ok, HumanBytes(free).to_string()),
         Err(error) => (State::Fault, error.to_string()),

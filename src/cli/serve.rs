@@ -59,6 +59,13 @@ const MAX_LOG_LINES: usize = 16_384;
 /// them. After a failure, the next try is a minute later.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long the writers of the tenants have to finish at the end.
+const WRITERS_WAIT: Duration = Duration::from_secs(3);
+
+/// How long the end of the process waits for the files, after the requests have ended. With the
+/// 10 s for requests, the process has ended before systemd kills it.
+const END_WAIT: Duration = Duration::from_secs(8);
+
 /// The interval of [`keep_up`].
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -76,7 +83,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     DataDir::create(&options.data_dir)?;
     // Locked before the address is bound: if both are in use, the message about the directory is
     // more useful.
-    let _lock = DataDir::lock_to_serve(&options.data_dir)?;
+    // Kept until the process has ended, because a writer may run until then.
+    std::mem::forget(DataDir::lock_to_serve(&options.data_dir)?);
     let listeners = Listeners::bind(&config)?;
     let app = App::open(&config, Clock::system())?;
     let _ = app.metrics.lost_lines.set(lost_lines);
@@ -106,12 +114,19 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         return Err(error.into());
     }
     drop(stop);
-    // The place of a panic is on standard error.
-    let _ = flusher.join();
-    flush(&app);
-    app.tenants.close();
-    app.registry.checkpoint(true);
-    tracing::info!("stopped");
+    let (ended, end) = mpsc::channel();
+    thread::Builder::new().name("end".to_owned()).spawn(move || {
+        // The place of a panic is on standard error.
+        let _ = flusher.join();
+        flush(&app);
+        app.tenants.close(WRITERS_WAIT);
+        app.registry.checkpoint(true);
+        let _ = ended.send(());
+    })?;
+    match end.recv_timeout(END_WAIT) {
+        Ok(()) => tracing::info!("stopped"),
+        Err(_) => tracing::warn!("stopped, while a disk or another program held a file"),
+    }
     Ok(())
 }
 

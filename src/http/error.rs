@@ -71,7 +71,8 @@ error_codes! {
         "The tenant's trial is over or the operator has suspended it; the message says which.",
         "Ask the operator to activate the tenant.";
     TenantUnavailable = ("tenant_unavailable", 503):
-        "The tenant's database cannot be used at the moment. Nothing was changed.",
+        "The tenant's database cannot be used or written at the moment; the message says why. Nothing \
+         was changed.",
         "Repeat the request, with the same `Idempotency-Key`, after the seconds in \
          `Retry-After`.";
     InsufficientScope = ("insufficient_scope", 403):
@@ -109,8 +110,8 @@ error_codes! {
         "The employee that `employee_id` names does not exist.",
         "Create the employee first, or leave `employee_id` null.";
     HasDependents = ("has_dependents", 409):
-        "Other records refer to this one, so it was not deleted; `details` has the database's \
-         message.",
+        "Other records refer to this one, so it was not deleted, and `details` has the database's \
+         message; or too many devices would move with an employee.",
         "Delete or reassign the records that depend on it first.";
     AmbiguousRecord = ("ambiguous_record", 409):
         "Several records have the value of the field that `update_by` names. Nothing was changed.",
@@ -350,9 +351,18 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
         match error {
             StoreError::Unavailable => tenant_unavailable(
-                "The tenant's database cannot be used at the moment, and nothing was changed. Try \
-                 again in 5 seconds.",
+                "The tenant's database cannot be used until the operator has repaired it, and \
+                 nothing was changed. The server's log has the cause. Try again later.",
             ),
+            StoreError::Busy => tenant_unavailable(
+                "An import or another program holds the tenant's database, so nothing was changed. \
+                 Try again in 5 seconds.",
+            ),
+            StoreError::Interrupted => tenant_unavailable(
+                "The change took longer than 5 seconds and was rolled back, so nothing was \
+                 changed. Try again in 5 seconds.",
+            ),
+            StoreError::QueueFull => ApiError::overloaded(),
             StoreError::SizeLimit => tenant_unavailable(
                 "The tenant has reached its size limit, so nothing was changed. Delete records, \
                  or ask the operator for more space.",

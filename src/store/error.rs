@@ -34,15 +34,23 @@ pub enum OpenError {
     Damaged { path: PathBuf, cause: String },
     #[error("{} belongs to {owner}; run: {cure}", .path.display())]
     OtherOwner { path: PathBuf, owner: String, cure: String },
-    /// Permissions, locks, a full disk, a failed migration.
+    /// Permissions, locks, a full disk, a failed migration. `kind` is what a request is told.
     #[error("{} cannot be used: {cause}", .path.display())]
-    Unusable { path: PathBuf, cause: String },
+    Unusable { path: PathBuf, cause: String, kind: StoreError },
 }
 
 impl OpenError {
+    /// What a request that needs the file is told.
+    pub(super) fn kind(&self) -> StoreError {
+        match self {
+            OpenError::Unusable { kind, .. } => *kind,
+            _ => StoreError::Unavailable,
+        }
+    }
+
     pub(crate) fn unusable(path: &Path, cause: impl ToString) -> OpenError {
         let cause = without_error_numbers(&cause.to_string());
-        OpenError::Unusable { path: path.to_owned(), cause }
+        OpenError::Unusable { path: path.to_owned(), cause, kind: StoreError::Unavailable }
     }
 }
 
@@ -64,8 +72,16 @@ pub fn explain(error: &DatabaseError) -> String {
 /// Why a request's read or mutation was not done. The cause is in the log already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// The tenant's file is missing, damaged, of another schema, read-only or locked for too long.
+    /// The tenant's file is missing, damaged, of another schema or read-only: the operator must
+    /// repair it.
     Unavailable,
+    /// An import or another program has locked the tenant's file, or reads from it for so long that
+    /// its WAL cannot be emptied.
+    Busy,
+    /// Too many mutations of the tenant wait.
+    QueueFull,
+    /// The mutation ran into its time limit.
+    Interrupted,
     /// The tenant's file has reached its size limit.
     SizeLimit,
     /// The disk is full, or nearly so.
@@ -76,6 +92,18 @@ pub enum StoreError {
     TimedOut,
     /// The program failed, not the file.
     Internal,
+}
+
+impl StoreError {
+    /// The kind of a failed statement of a mutation.
+    pub(super) fn of(error: &DatabaseError) -> StoreError {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
+            Some(ErrorCode::DiskFull) => StoreError::DiskFull,
+            Some(ErrorCode::OperationInterrupted) => StoreError::Interrupted,
+            _ => StoreError::Unavailable,
+        }
+    }
 }
 
 #[cfg(test)]

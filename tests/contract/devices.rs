@@ -127,6 +127,47 @@ fn an_employee_takes_the_devices_along() {
 }
 
 #[test]
+fn a_request_moves_at_most_999_devices_along() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    two_customers(&api);
+    for _ in 0..2 {
+        api.employee(1);
+    }
+    let import = |resource: &str, text: &str, options: &[&str]| {
+        let file = server.home().join("list.csv");
+        std::fs::write(&file, text).unwrap();
+        let command = ["import", "acme", resource, file.to_str().unwrap()];
+        server.cli(&[&command[..], options].concat()).done();
+    };
+    let devices: String = [(1, 1_000), (3, 600), (4, 399)]
+        .map(|(employee, count)| format!("Laptop,{employee}\n").repeat(count))
+        .concat();
+    import("hardware", &format!("name,employee_id\n{devices}"), &[]);
+    let at_second = || api.total("/hardware.php?customer_id=2");
+    let put = |employee: i64| {
+        json!({"method": "PUT", "path": format!("/employees.php?id={employee}"),
+               "body": {"customer_id": 2}})
+    };
+    let refused = api.put("/employees.php?id=1", json!({"customer_id": 2}));
+    let refused = refused.fails_with(409, "has_dependents");
+    refused.saying("1,000 devices").saying("import --update-by");
+    // Each would pass alone. With the two employees, these are 1,001 records.
+    let batch = json!({"operations": [put(3), put(4)]});
+    let refused = api.post("/batch.php", batch).fails_with(409, "has_dependents");
+    assert_eq!(refused.json()["operation"], 1);
+    assert_eq!(at_second(), 0);
+    api.put("/employees.php?id=4", json!({"customer_id": 2, "phone": "1"})).is(200);
+    api.put("/hardware.php?id=1", json!({"employee_id": null})).is(200);
+    api.put("/employees.php?id=1", json!({"customer_id": 2})).is(200);
+    assert_eq!(at_second(), 399 + 999);
+    api.put("/employees.php?id=1", json!({"phone": "1"})).is(200);
+    api.put("/hardware.php?id=1", json!({"employee_id": 1})).is(200);
+    import("employees", "id,customer_id\n1,1\n", &["--update-by", "id"]);
+    assert_eq!(at_second(), 399);
+}
+
+#[test]
 fn a_file_names_the_customer_of_a_device_by_number_or_address() {
     let server = TestServer::without_rate_limit();
     let api = server.tenant("acme").with_scopes(ALL);

@@ -170,7 +170,7 @@ fn long_while_an_import_stores_rows_reads_go_on_and_a_write_is_refused_after_fiv
     let waiting = api.call("POST", PATH).json(&json!({"name": "Refused"})).start();
     assert_five(&server, &api);
     other.customer("Of another tenant");
-    waiting.reply().fails_with(503, "tenant_unavailable");
+    waiting.reply().fails_with(503, "tenant_unavailable").saying("An import");
     assert!(begun.elapsed() >= Duration::from_secs(5), "{:?}", begun.elapsed());
     let begun = Instant::now();
     let waiting = api.call("POST", PATH).json(&json!({"name": "Waits"})).start();

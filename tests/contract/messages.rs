@@ -18,7 +18,8 @@ use tenantdesk::edge::Edge;
 use tenantdesk::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use tenantdesk::http::{ApiError, ErrorCode};
 use tenantdesk::model;
-use tenantdesk::store::StoreError;
+use tenantdesk::model::RecordId;
+use tenantdesk::store::{Rejection, StoreError};
 
 use crate::support::in_process::{open, serve};
 use crate::support::raw::{Client, request};
@@ -541,8 +542,14 @@ fn service(messages: &mut Messages) {
         ("too many requests", ApiError::overloaded()),
         ("a panic", ApiError::internal()),
         ("a tenant whose database is damaged", StoreError::Unavailable.into()),
+        ("a tenant whose database an import writes", StoreError::Busy.into()),
+        ("a change that takes too long", StoreError::Interrupted.into()),
         ("a tenant at its size limit", StoreError::SizeLimit.into()),
         ("a full disk", StoreError::DiskFull.into()),
+        (
+            "a move of more devices than a request may change",
+            Rejection::TooManyDevices { employee: RecordId(7), devices: 1_200 }.into(),
+        ),
     ] {
         messages.add(situation, &body_of(&error));
     }

@@ -8,10 +8,10 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::support::browser::Browser;
-use crate::support::{ALL, Api, Setup, TestServer, can, until, uuid};
+use crate::support::{ALL, Api, Setup, TestServer, can, database, until, uuid};
 
 const RECORDS: &str = "/customers.php";
-const RESERVE: u64 = 64 << 20;
+const RESERVE: u64 = 256 << 20;
 
 fn post(api: &Api) -> u16 {
     api.post(RECORDS, json!({"name": "Long", "notes": "x".repeat(5_000)})).status
@@ -50,7 +50,7 @@ fn a_disk_that_is_nearly_full_leaves_room_for_what_an_operator_must_do() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let script = "mount -t tmpfs -o size=192m none \"$TMPDIR\"; exec \"$0\" --exact --ignored --nocapture \
+    let script = "mount -t tmpfs -o size=448m none \"$TMPDIR\"; exec \"$0\" --exact --ignored --nocapture \
                   space::on_a_small_disk";
     let this = std::env::current_exe().unwrap();
     let mut command = Command::new("unshare");
@@ -87,6 +87,7 @@ fn on_a_small_disk() {
     let customer = api.customer("Before");
     let directory = std::env::temp_dir();
     assert_ne!(directory.metadata().unwrap().dev(), Path::new("/").metadata().unwrap().dev());
+    a_log_that_another_program_keeps_is_bounded(&acme.file(), &api);
     fill(&directory, RESERVE - (1 << 20));
     for api in [&api, &others] {
         let refused =
@@ -125,6 +126,30 @@ fn on_a_small_disk() {
     assert!(refused.text().contains("disk is full"), "{refused}");
     fs::remove_file(directory.join("ballast")).unwrap();
     panel.sign_in("acme", &acme.password).is(303);
+}
+
+/// Another program reads the tenant's file without an end.
+fn a_log_that_another_program_keeps_is_bounded(file: &Path, api: &Api) {
+    let program = database(file);
+    program.execute_batch("BEGIN; SELECT count(*) FROM customers").unwrap();
+    let other = database(file);
+    other.execute_batch("CREATE TABLE filler (bytes BLOB)").unwrap();
+    let lengthen = |mebibytes: i64| {
+        let sql = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT ?)
+                   INSERT INTO filler SELECT zeroblob(1048576) FROM n";
+        other.execute(sql, [mebibytes]).unwrap();
+    };
+    // A quarter of what is free then is 96 MiB, and later 86 MiB.
+    lengthen(55);
+    api.customer("Not refused");
+    lengthen(45);
+    api.post(RECORDS, json!({"name": "More"}))
+        .fails_with(503, "tenant_unavailable")
+        .saying("another program");
+    api.delete(&format!("{RECORDS}?id=2")).is(204);
+    program.execute_batch("ROLLBACK").unwrap();
+    other.execute_batch("DROP TABLE filler").unwrap();
+    api.customer("The program has ended");
 }
 
 /// Another program has filled the disk.

@@ -7,7 +7,7 @@ use tenantdesk::api::list::{self, MAX_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH};
 use tenantdesk::api::routes::{Action, Operation};
 use tenantdesk::http::ErrorCode::{self, *};
 use tenantdesk::model::custom::NAME_PATTERN;
-use tenantdesk::model::{ALL, Inclusion, Resource, Scope};
+use tenantdesk::model::{ALL, EMPLOYEE, Inclusion, Resource, Scope};
 
 use super::records::{FILLED, of_filter};
 use super::schema::{ENTITY_TAGS, reference, title};
@@ -93,15 +93,24 @@ pub(crate) fn special_errors(action: Action) -> Vec<ErrorCode> {
         targets.map(|target| ErrorCode::named(target.missing_code())).collect()
     };
     let fields = [ValidationFailed, IdempotencyKeyReused];
+    // An employee may have too many devices to move.
+    let move_errors =
+        |resource: &Resource| if *resource == EMPLOYEE { vec![HasDependents] } else { Vec::new() };
     match action {
-        Action::Create(resource) => {
-            [&write[..], &[AmbiguousRecord, PreconditionFailed], &fields, &missing(resource)]
-                .concat()
-        }
+        Action::Create(resource) => [
+            &write[..],
+            &move_errors(resource),
+            &[AmbiguousRecord, PreconditionFailed],
+            &fields,
+            &missing(resource),
+        ]
+        .concat(),
         Action::Read(_) => vec![BadRequest, NotFound],
         Action::Update(resource) => [
             &write[..],
-            &[MissingId, NoUpdatableFields, NotFound, PreconditionFailed],
+            &[MissingId, NoUpdatableFields, NotFound],
+            &move_errors(resource),
+            &[PreconditionFailed],
             &fields,
             &missing(resource),
         ]

@@ -36,7 +36,7 @@ pub(crate) use copy::{copy_pages, is_write_error, replace_content};
 pub(crate) use schema::{Schema, differences};
 pub(crate) use wal::{LAST_LINE, commit, make_durable, recover};
 
-use super::error::OpenError;
+use super::error::{OpenError, StoreError, explain};
 use crate::clock::Timestamp;
 use crate::files;
 
@@ -108,7 +108,11 @@ impl Database {
         if is_damage(error) {
             return OpenError::Damaged { path: self.path.clone(), cause: error.to_string() };
         }
-        self.unusable(error)
+        OpenError::Unusable {
+            path: self.path.clone(),
+            cause: explain(error),
+            kind: StoreError::of(error),
+        }
     }
 
     /// Identifies the file that the path names now.
@@ -194,7 +198,11 @@ impl Database {
         if files::is_disk_full(&self.path) {
             // SQLite maps the `-shm` file into memory. If the disk has no block for a page of the
             // map, the system ends the process (SIGBUS).
-            return Err(self.unusable("the disk is full; free some space"));
+            return Err(OpenError::Unusable {
+                path: self.path.clone(),
+                cause: "the disk is full; free some space".to_owned(),
+                kind: StoreError::DiskFull,
+            });
         }
         let is_new_wal = !self.companion("-wal").exists();
         let connection = raw(&self.path).map_err(|error| self.error(&error))?;

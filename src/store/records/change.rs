@@ -7,11 +7,13 @@
 //! and an undo have no precondition. They call the other checks themselves.
 
 use super::change_log::ChangeContext;
+use super::owner::MAX_CHANGED;
 use super::read::{Reading, Record};
 use super::write::Writing;
 use crate::clock::Timestamp;
 use crate::model::{Field, FieldCode, FieldError, RecordId, Resource, Value, Version};
 use crate::store::error::DatabaseError;
+use crate::words::grouped;
 
 /// A change of one record. Its values are valid on their own.
 #[derive(Clone, Debug)]
@@ -64,6 +66,12 @@ pub enum Rejection {
     MissingReference(&'static Field, &'static Resource, i64),
     /// A device with an employee cannot get the named customer, as the message says.
     OtherCustomer(String),
+    /// The employee would take so many devices to another customer that the request would change
+    /// too many records.
+    TooManyDevices {
+        employee: RecordId,
+        devices: i64,
+    },
     /// Other records refer to the record of `resource` that is to be deleted.
     HasDependents {
         resource: &'static Resource,
@@ -88,7 +96,7 @@ impl Rejection {
             Rejection::PreconditionFailed { .. } => "precondition_failed",
             Rejection::MissingReference(_, target, _) => target.missing_code(),
             Rejection::OtherCustomer(_) => "bad_request",
-            Rejection::HasDependents { .. } => "has_dependents",
+            Rejection::TooManyDevices { .. } | Rejection::HasDependents { .. } => "has_dependents",
         }
     }
 
@@ -128,6 +136,14 @@ impl Rejection {
             }
             Rejection::MissingReference(field, target, id) => target.missing_message(field, *id),
             Rejection::OtherCustomer(message) => message.clone(),
+            Rejection::TooManyDevices { employee: RecordId(employee), devices } => format!(
+                "The {} devices of employee {employee} move along, but a request changes at most {} \
+                 records. Move in steps: set \"employee_id\" of the devices to null, move the \
+                 employee, and give the devices back. Or ask the operator to move the employee by \
+                 \"import --update-by\", which has no such limit.",
+                grouped(devices.unsigned_abs()),
+                grouped(MAX_CHANGED.unsigned_abs())
+            ),
             Rejection::HasDependents { resource, counts, .. } => format!(
                 "{} to this {}. Delete or reassign the records that refer to it first.",
                 who_refer(counts),
@@ -353,6 +369,7 @@ impl Writing<'_> {
         let mut draft = Draft::new(resource, target, &change.values)?;
         let names_customer = change.values.iter().any(|(field, _)| field.name == "customer_id");
         self.set_owner(&mut draft, names_customer)?;
+        self.check_move(&draft)?;
         let record = self.save(draft, context)?;
         Ok(Changed { resource, id: record.id, record: Some(record), is_new })
     }

@@ -86,6 +86,7 @@ impl Writing<'_> {
         let sql = "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1
                    RETURNING last_seq,
                      (SELECT at FROM changes ORDER BY seq DESC LIMIT 1)";
+        self.changed.set(self.changed.get() + 1);
         let mut statement = self.connection().prepare_cached(sql)?;
         let (version, last): (i64, Option<Timestamp>) =
             statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;

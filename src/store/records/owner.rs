@@ -51,7 +51,28 @@ impl Reading<'_> {
     }
 }
 
+/// The most records that one request changes, with all operations of a batch (contract section 2).
+pub(super) const MAX_CHANGED: i64 = 1_000;
+
 impl Writing<'_> {
+    /// Rejects the move of an employee with so many devices that the request would change more than
+    /// [`MAX_CHANGED`] records.
+    pub(super) fn check_move(&self, draft: &Draft) -> Result<(), ChangeError> {
+        let Target::Stored(record) = &draft.target else { return Ok(()) };
+        let customer = |values| EMPLOYEE.value(values, CUSTOMER);
+        if *draft.resource != EMPLOYEE || customer(&record.values) == customer(&draft.values) {
+            return Ok(());
+        }
+        let sql = "SELECT count(*) FROM hardware WHERE employee_id = ?";
+        let mut statement = self.connection().prepare_cached(sql)?;
+        let devices: i64 = statement.query_row([record.id.0], |row| row.get(0))?;
+        let changed = i64::try_from(self.changed()).unwrap_or(i64::MAX);
+        if changed.saturating_add(1 + devices) > MAX_CHANGED {
+            return Err(Rejection::TooManyDevices { employee: record.id, devices }.into());
+        }
+        Ok(())
+    }
+
     /// Gives the devices of an employee the employee's new customer. Each gets an entry of its own,
     /// after the entry of the employee and like that one.
     ///
@@ -68,7 +89,8 @@ impl Writing<'_> {
                json_object('customer_id', customer_id), hardware.version, hardware.updated_at,
                own.by_key, own.by_name, own.by_prefix, own.request_id
              FROM hardware, changes AS own WHERE employee_id = ? AND own.seq = ?";
-        self.connection().prepare_cached(entries)?.execute([id.0, version.0])?;
+        let devices = self.connection().prepare_cached(entries)?.execute([id.0, version.0])?;
+        self.changed.set(self.changed() + devices);
         // `changes()` is the number of these entries.
         let state = "UPDATE changes_state SET last_seq = last_seq + changes(),
                                               entries = entries + changes()";

@@ -1,5 +1,6 @@
 //! Changes of records inside a write transaction.
 
+use std::cell::Cell;
 use std::ops::Deref;
 
 use rusqlite::types::ToSql;
@@ -18,6 +19,8 @@ use crate::store::error::DatabaseError;
 #[derive(Debug)]
 pub struct Writing<'a> {
     reading: Reading<'a>,
+    /// The records that the running request has changed.
+    pub(super) changed: Cell<usize>,
 }
 
 impl<'a> Deref for Writing<'a> {
@@ -30,7 +33,17 @@ impl<'a> Deref for Writing<'a> {
 
 impl<'a> Writing<'a> {
     pub(in crate::store) fn new(connection: &'a Connection) -> Writing<'a> {
-        Writing { reading: Reading::new(connection) }
+        Writing { reading: Reading::new(connection), changed: Cell::default() }
+    }
+
+    /// Counts the records of another request.
+    pub(in crate::store) fn begin_request(&self) {
+        self.changed.set(0);
+    }
+
+    /// How many records the request has changed, those of a cascade included.
+    pub(in crate::store) fn changed(&self) -> usize {
+        self.changed.get()
     }
 
     /// Adds a record with the next id, or with `id`. A record that an undo brings back was

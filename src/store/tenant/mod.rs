@@ -16,7 +16,6 @@ use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
@@ -36,7 +35,7 @@ use super::records::Reading;
 use super::registry::Registry;
 use crate::config::TenantLimits;
 use crate::model::TenantId;
-use writer::{Writer, send};
+use writer::{Writer, Writers, send};
 
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -62,9 +61,7 @@ pub struct Tenants {
     /// Opens connections for all pools: a pool would start three threads of its own. Closes files,
     /// so that no request waits while another tenant is closed.
     opener: Arc<ScheduledThreadPool>,
-    /// While the disk has little space, each writer holds this from its look at the free space
-    /// until the end of its group. Otherwise eight writers would find the same 70 MiB.
-    last_space: Arc<Mutex<()>>,
+    writers: Arc<Writers>,
 }
 
 /// One tenant's entry. It outlives the open file.
@@ -85,7 +82,7 @@ enum State {
     Closed,
     /// With its last use.
     Open(Arc<Tenant>, Instant),
-    Failed(Instant),
+    Failed(Instant, StoreError),
 }
 
 impl Tenants {
@@ -97,21 +94,21 @@ impl Tenants {
             slots: Mutex::new(LruCache::new(most)),
             limits,
             opener: Arc::new(opener.build()),
-            last_space: Arc::default(),
+            writers: Arc::default(),
         }
     }
 
     /// The tenant's open file, opened if necessary.
     pub fn open(&self, id: TenantId) -> Result<Arc<Tenant>, StoreError> {
         let slot = self.slot(id);
-        let mut state = slot.state.try_lock_for(LOCK_WAIT).ok_or(StoreError::Unavailable)?;
+        let mut state = slot.state.try_lock_for(LOCK_WAIT).ok_or(StoreError::Busy)?;
         match &mut *state {
             State::Open(tenant, used) if tenant.is_current() => {
                 *used = Instant::now();
                 return Ok(Arc::clone(tenant));
             }
-            State::Failed(at) if at.elapsed() < RETRY_AFTER => return Err(StoreError::Unavailable),
-            State::Open(..) | State::Failed(_) | State::Closed => (),
+            State::Failed(at, kind) if at.elapsed() < RETRY_AFTER => return Err(*kind),
+            State::Open(..) | State::Failed(..) | State::Closed => (),
         }
         // Closed first, if the path names another file now.
         *state = State::Closed;
@@ -124,8 +121,8 @@ impl Tenants {
                 Ok(tenant)
             }
             Err(error) => {
-                *state = State::Failed(Instant::now());
-                Err(unavailable(&slot.failure, &database, &error))
+                *state = State::Failed(Instant::now(), error.kind());
+                Err(unavailable(&slot.failure, &database, error.kind(), &error))
             }
         }
     }
@@ -147,7 +144,7 @@ impl Tenants {
             readers: database.readers(Arc::clone(&self.opener)),
             database,
             writer: Mutex::default(),
-            last_space: Arc::clone(&self.last_space),
+            writers: Arc::clone(&self.writers),
             failure: Arc::clone(&slot.failure),
         })
     }
@@ -175,7 +172,7 @@ impl Tenants {
                     drop(tenant.writer.lock().take_if(|(_, used)| used.elapsed() >= MAX_IDLE));
                 }
                 State::Open(..) => *state = State::Closed,
-                State::Failed(_) | State::Closed => (),
+                State::Failed(..) | State::Closed => (),
             }
         }
     }
@@ -184,29 +181,46 @@ impl Tenants {
         self.slots.lock().iter().map(|(_, slot)| Arc::clone(slot)).collect()
     }
 
-    /// Closes all files, with empty WALs, and waits for their writers.
-    pub fn close(&self) {
-        let stop = |slot: Arc<Slot>| {
-            let state = std::mem::replace(&mut *slot.state.lock(), State::Closed);
-            if let State::Open(tenant, _) = state { tenant.stop() } else { None }
-        };
-        let writers: Vec<_> = self.slots().into_iter().filter_map(stop).collect();
-        for writer in writers {
-            // The place of a panic is on standard error.
-            let _ = writer.join();
+    /// Closes all files, with empty WALs, and waits for all writers, also of files that were closed
+    /// before. Writers that still run after `wait` are interrupted.
+    pub fn close(&self, wait: Duration) {
+        let until = Instant::now() + wait;
+        for slot in self.slots() {
+            // A request that hangs may hold the lock.
+            if let Some(mut state) = slot.state.try_lock_until(until)
+                && let State::Open(tenant, _) = std::mem::take(&mut *state)
+            {
+                drop(tenant.writer.lock().take());
+            }
         }
+        self.writers.end(until.saturating_duration_since(Instant::now()));
     }
 }
 
-/// Logs why a file cannot be used. Returns the answer to the request.
-fn unavailable(failure: &Failure, database: &Database, cause: &dyn Display) -> StoreError {
-    let cause = cause.to_string();
+/// Logs why a file cannot be used, or takes no change. Returns `kind`, the answer to the request.
+fn unavailable(
+    failure: &Failure,
+    database: &Database,
+    kind: StoreError,
+    cause: &dyn Display,
+) -> StoreError {
+    let (file, cause) = (database.path().display(), cause.to_string());
     let mut last = failure.lock();
-    if !last.as_ref().is_some_and(|(logged, at)| *logged == cause && at.elapsed() < LOG_PAUSE) {
-        tracing::error!(file = %database.path().display(), cause, "the tenant's file cannot be used");
-        *last = Some((cause, Instant::now()));
+    if last.as_ref().is_some_and(|(logged, at)| *logged == cause && at.elapsed() < LOG_PAUSE) {
+        return kind;
     }
-    StoreError::Unavailable
+    match kind {
+        StoreError::Busy => {
+            tracing::warn!(%file, cause, "another program, such as an import, uses the tenant's file");
+        }
+        StoreError::Interrupted => {
+            tracing::warn!(%file, cause, "a change took too long and was rolled back");
+        }
+        StoreError::DiskFull => tracing::error!(%file, cause, "the disk is full"),
+        _ => tracing::error!(%file, cause, "the tenant's file cannot be used"),
+    }
+    *last = Some((cause, Instant::now()));
+    kind
 }
 
 /// One tenant's open file.
@@ -219,7 +233,7 @@ pub struct Tenant {
     readers: Pool<SqliteConnectionManager>,
     /// With its last use. A mutation starts it: many tenants are only read.
     writer: Mutex<Option<(Writer, Instant)>>,
-    last_space: Arc<Mutex<()>>,
+    writers: Arc<Writers>,
     failure: Arc<Failure>,
 }
 
@@ -236,8 +250,10 @@ impl Tenant {
         deadline: Deadline,
         work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
     ) -> Result<T, StoreError> {
-        let fails = |error: &dyn Display| unavailable(&self.failure, &self.database, error);
-        let connection = self.readers.get().map_err(|error| fails(&error))?;
+        let fails =
+            |kind, error: &dyn Display| unavailable(&self.failure, &self.database, kind, error);
+        let connection =
+            self.readers.get().map_err(|error| fails(StoreError::Unavailable, &error))?;
         let is_over = move || deadline.is_over();
         let outcome = connection
             .progress_handler(INSTRUCTIONS, Some(is_over))
@@ -246,7 +262,7 @@ impl Tenant {
         let _ = connection.progress_handler(0, None::<fn() -> bool>);
         outcome.map_err(|error| match error.sqlite_error_code() {
             Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
-            _ => fails(&error),
+            _ => fails(StoreError::of(&error), &error),
         })
     }
 
@@ -254,9 +270,11 @@ impl Tenant {
     /// the outcome after the commit.
     pub fn mutate(&self, mutation: Mutation) {
         let mut writer = self.writer.lock();
-        if writer.is_none() {
+        // The next mutation replaces a thread that has panicked.
+        if writer.as_ref().is_none_or(|(writer, _)| writer.has_ended()) {
+            let kind = StoreError::Unavailable;
             *writer = Writer::start(self)
-                .inspect_err(|error| _ = unavailable(&self.failure, &self.database, error))
+                .inspect_err(|error| _ = unavailable(&self.failure, &self.database, kind, error))
                 .map(|writer| (writer, Instant::now()))
                 .ok();
         }
@@ -267,11 +285,6 @@ impl Tenant {
             }
             None => send(mutation.client, Outcome::Failed(StoreError::Unavailable)),
         }
-    }
-
-    /// Ends the writer once it has done what is queued.
-    fn stop(&self) -> Option<JoinHandle<()>> {
-        self.writer.lock().take().map(|(writer, _)| writer.thread)
     }
 }
 

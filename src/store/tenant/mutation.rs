@@ -123,6 +123,7 @@ impl Mutation {
         writing: &Writing<'_>,
         shortage: Option<StoreError>,
     ) -> Result<Outcome, DatabaseError> {
+        writing.begin_request();
         let now = self.context.at;
         if let Some(key) = &self.idempotency_key
             && let Some(outcome) = writing.replay(key, now)?

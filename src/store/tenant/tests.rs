@@ -144,7 +144,7 @@ fn the_least_recently_used_is_closed_for_the_next() {
         add_customer(&tenant, "");
         assert!(tenants.slots().len() <= 3);
     }
-    tenants.close();
+    tenants.close(LOCK_WAIT);
     for id in 1..=5 {
         assert!(exists(&tenants.open(TenantId(id)).unwrap(), 2), "tenant {id}");
     }
@@ -243,27 +243,118 @@ fn long_reads_that_overlap_do_not_let_the_wal_grow() {
     });
 }
 
-/// Another process reads, as a shell that somebody has left open.
+/// Another process reads, as a `check`, or a shell that somebody has left open.
 #[test]
-fn a_wal_that_cannot_be_emptied_takes_only_deletions_until_the_reader_ends() {
+fn a_reader_of_another_process_refuses_no_change() {
     let directory = data_dir(1);
     let tenants = tenants(&directory);
     let tenant = tenants.open(ONE).unwrap();
     add_customer(&tenant, "");
     let shell = connect(&directory);
     shell.execute_batch("BEGIN; SELECT count(*) FROM customers").unwrap();
-    let mut outcome = DONE;
-    for _ in 0..100 {
-        outcome = run(&tenant, vec![large(); 20]);
-        if outcome != DONE {
-            break;
-        }
+    let database = tenant_database(directory.path(), ONE);
+    while database.wal_length() < 80 << 20 {
+        assert_eq!(run(&tenant, vec![large(); 20]), DONE);
     }
-    assert_eq!(outcome, Outcome::Failed(StoreError::Unavailable));
-    let length = tenant_database(directory.path(), ONE).wal_length();
-    assert!(length < 128 << 20, "{length} bytes");
-    assert_eq!(run(&tenant, vec![delete(1)]), DONE);
     shell.execute_batch("ROLLBACK").unwrap();
+    wait_until(|| {
+        add_customer(&tenant, "");
+        database.wal_length() < 40 << 20
+    });
+}
+
+#[test]
+fn a_locked_file_is_told_from_a_damaged_one() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    add_customer(&tenant, "");
+    let (report, outcomes) = mpsc::channel();
+    // It has waited for 5 s already.
+    let mut waiting = mutation(&report, vec![delete(1)]);
+    waiting.since -= LOCK_WAIT;
+    let import = connect(&directory);
+    import.execute_batch("BEGIN IMMEDIATE").unwrap();
+    tenant.mutate(waiting);
+    assert_eq!(outcomes.recv(), Ok(Outcome::Failed(StoreError::Busy)));
+    import.execute_batch("ROLLBACK").unwrap();
+    import.execute_batch("ALTER TABLE changes_state RENAME TO gone").unwrap();
+    assert_eq!(run(&tenant, vec![delete(1)]), Outcome::Failed(StoreError::Unavailable));
+}
+
+/// Makes a new customer take hours.
+fn make_slow(directory: &tempfile::TempDir) {
+    connect(directory)
+        .execute_batch(
+            "CREATE TABLE numbers AS
+               WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 10000)
+               SELECT n FROM n;
+             CREATE TRIGGER slow AFTER INSERT ON customers BEGIN
+               SELECT sum(a.n + b.n + c.n) FROM numbers AS a, numbers AS b, numbers AS c; END",
+        )
+        .unwrap();
+}
+
+#[test]
+#[ignore = "takes 5 s; .ci/run runs it"]
+fn long_a_mutation_that_takes_too_long_is_rolled_back() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    add_customer(&tenant, "");
+    make_slow(&directory);
+    let outcomes = outcomes_of(&tenant, vec![vec![delete(1)], vec![create("Slow", "")]]);
+    // They share a commit or not.
+    let slow = Outcome::Failed(StoreError::Interrupted);
+    assert!(outcomes[0] == DONE || outcomes[0] == slow, "{outcomes:?}");
+    assert_eq!(outcomes[1], slow);
+    assert_eq!(run(&tenant, vec![delete(1)]) == DONE, outcomes[0] == slow);
+    assert!(!exists(&tenant, 2));
+}
+
+/// The outcomes of mutations that are submitted one after the other.
+fn outcomes_of(tenant: &Tenant, mutations: Vec<Vec<Change>>) -> Vec<Outcome> {
+    let (report, outcomes) = mpsc::channel();
+    let count = mutations.len();
+    mutations.into_iter().for_each(|changes| tenant.mutate(mutation(&report, changes)));
+    outcomes.iter().take(count).collect()
+}
+
+#[test]
+fn the_end_interrupts_the_writers_of_open_and_of_closed_tenants() {
+    let directory = data_dir(2);
+    let tenants = tenants(&directory);
+    make_slow(&directory);
+    let (report, outcomes) = mpsc::channel();
+    let (slow, other) = (tenants.open(ONE).unwrap(), tenants.open(TenantId(2)).unwrap());
+    add_customer(&other, "");
+    // A request waits behind the slow one.
+    for _ in 0..2 {
+        slow.mutate(mutation(&report, vec![create("Slow", "")]));
+    }
+    drop(slow);
+    // The tenant was closed, for example because it was deleted.
+    *tenants.slot(ONE).state.lock() = State::Closed;
+    tenants.close(Duration::ZERO);
+    drop(report);
+    for outcome in outcomes {
+        assert_eq!(outcome, Outcome::Failed(StoreError::Interrupted));
+    }
+    assert!(tenants.writers.threads.lock().iter().all(|thread| thread.is_finished()));
+}
+
+#[test]
+fn a_writer_that_has_panicked_is_replaced() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    add_customer(&tenant, "");
+    // The end of its queue ends the thread, as a panic does.
+    let (Writer { queue, thread }, _) = tenant.writer.lock().take().unwrap();
+    drop(queue);
+    wait_until(|| thread.is_finished());
+    let dead = Writer { queue: mpsc::sync_channel(1).0, thread };
+    *tenant.writer.lock() = Some((dead, Instant::now()));
     add_customer(&tenant, "");
 }
 

@@ -24,6 +24,7 @@
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 
 use super::mutation::{Mutation, MutationClient, Outcome};
 use super::upkeep::Upkeep;
-use super::{Failure, Tenant, unavailable};
+use super::{Failure, INSTRUCTIONS, Tenant, unavailable};
 use crate::clock::Clock;
 use crate::config::TenantLimits;
 use crate::files::{RESERVE, free_space};
@@ -45,31 +46,23 @@ use crate::store::error::{OpenError, StoreError};
 use crate::store::records::{Reading, Writing};
 use crate::store::registry::Registry;
 
-/// A group takes no further mutation when it has this many operations. With more, the first client
-/// would wait long.
+/// A group takes no further mutation when it has tried this many changes, or has changed this many
+/// records. With more, the first client would wait long.
 const GROUP: usize = 128;
 
-/// A group takes no further mutation either when it has made the WAL this much longer. A large group
-/// could use up the disk's last space, which is looked up only once for the group.
-const GROUP_BYTES: u64 = 8 << 20;
+/// How long one mutation may run (contract section 6). A mutation of the most records takes a tenth
+/// of a second, so only a machine or a disk in trouble needs longer.
+const MUTATION_TIME: Duration = Duration::from_secs(5);
 
-/// The most that one operation adds to the WAL and to the file: 0.6 MiB, for the largest record with
-/// the least frequent letters.
-const OPERATION: u64 = 640 << 10;
-
-/// The largest group: another batch fits as long as it has fewer than [`GROUP`] operations.
-const LARGEST_GROUP: u64 = 228 * OPERATION;
-
-/// The WAL that is emptied before the next group. A group can make it longer by [`GROUP_BYTES`] and
-/// one batch, so it stays under 128 MiB. If another process keeps the WAL from being emptied, the
-/// file takes only deletions, and these make the WAL longer than that.
+/// A WAL of this length is emptied before the next group, and again when it has grown by as much.
 const LONG_WAL: u64 = 48 << 20;
 
-/// How long a group waits for the reads that use a long WAL: longer than a read of a client takes.
-const READERS_WAIT: Duration = Duration::from_secs(6);
+/// How long a group waits for the reads that use a long WAL. Most lists end sooner.
+const READERS_WAIT: Duration = Duration::from_millis(250);
 
-/// With less free space, groups of all tenants run one after the other.
-const LITTLE_SPACE: u64 = 1 << 30;
+/// The longest WAL, if the disk has the space. A read of another process may keep it from being
+/// emptied for hours.
+const MAX_WAL: u64 = 1 << 30;
 
 /// The most mutations that wait. A further mutation gets 503 `tenant_unavailable` at once.
 const MAX_WAITING: usize = 1_024;
@@ -85,12 +78,45 @@ pub(super) fn send(client: Box<dyn MutationClient>, outcome: Outcome) {
     let _ = catch_unwind(AssertUnwindSafe(|| client.send(outcome)));
 }
 
+/// The threads of all tenants, also of tenants that are closed.
+#[derive(Debug, Default)]
+pub(super) struct Writers {
+    pub(super) threads: Mutex<Vec<Arc<JoinHandle<()>>>>,
+    /// Whether the threads end at once. They commit nothing any more.
+    is_over: AtomicBool,
+}
+
+/// How long the threads have to end once they are interrupted.
+const INTERRUPT_WAIT: Duration = Duration::from_secs(1);
+
+impl Writers {
+    /// Waits until the threads have ended. All queues must be closed. Threads that still run after
+    /// `wait` are interrupted, and roll back.
+    pub(super) fn end(&self, wait: Duration) {
+        if !self.have_ended(wait) {
+            self.is_over.store(true, Ordering::Relaxed);
+            self.have_ended(INTERRUPT_WAIT);
+        }
+    }
+
+    fn have_ended(&self, wait: Duration) -> bool {
+        let until = Instant::now() + wait;
+        while self.threads.lock().iter().any(|thread| !thread.is_finished()) {
+            if Instant::now() >= until {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
+}
+
 /// The sending end of the thread's queue. When it is dropped, the thread finishes the queued
 /// mutations and ends.
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: SyncSender<Mutation>,
-    pub(super) thread: JoinHandle<()>,
+    pub(super) queue: SyncSender<Mutation>,
+    pub(super) thread: Arc<JoinHandle<()>>,
 }
 
 impl Writer {
@@ -102,16 +128,27 @@ impl Writer {
             registry: Arc::clone(&tenant.registry),
             database: tenant.database.clone(),
             limits: tenant.limits,
-            last_space: Arc::clone(&tenant.last_space),
             failure: Arc::clone(&tenant.failure),
+            writers: Arc::clone(&tenant.writers),
             waiting,
             connection: None,
-            is_pinned: false,
+            next_wait: LONG_WAL,
+            time_limit: Arc::default(),
             upkeep: Upkeep::default(),
         };
         let thread =
             thread::Builder::new().name("writer".to_owned()).spawn(move || writer.run())?;
+        let thread = Arc::new(thread);
+        let mut threads = tenant.writers.threads.lock();
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(Arc::clone(&thread));
+        drop(threads);
         Ok(Writer { queue, thread })
+    }
+
+    /// Whether the thread has panicked.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
     }
 
     /// Queues a mutation. The thread later sends its outcome.
@@ -119,7 +156,7 @@ impl Writer {
         if let Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) =
             self.queue.try_send(mutation)
         {
-            send(refused.client, Outcome::Failed(StoreError::Unavailable));
+            send(refused.client, Outcome::Failed(StoreError::QueueFull));
         }
     }
 }
@@ -131,13 +168,15 @@ struct WriterThread {
     registry: Arc<Registry>,
     database: Database,
     limits: TenantLimits,
-    last_space: Arc<Mutex<()>>,
     failure: Arc<Failure>,
+    writers: Arc<Writers>,
     waiting: Receiver<Mutation>,
     /// Opened with the first mutation, and again after a failure.
     connection: Option<Connection>,
-    /// Whether a long WAL could not be emptied. Then no group waits for its readers again.
-    is_pinned: bool,
+    /// The length of the WAL from which on a group waits for its readers.
+    next_wait: u64,
+    /// When the mutation that runs is interrupted.
+    time_limit: Arc<Mutex<Option<Instant>>>,
     upkeep: Upkeep,
 }
 
@@ -145,6 +184,9 @@ impl WriterThread {
     fn run(&mut self) {
         while let Some(mutation) = self.next() {
             self.run_group(mutation);
+            if self.writers.is_over.load(Ordering::Relaxed) {
+                return;
+            }
             if self.upkeep.is_urgent() {
                 self.run_upkeep();
             }
@@ -178,19 +220,22 @@ impl WriterThread {
         let now = Clock::system().now().timestamp();
         match self.upkeep.step(&self.database, &mut connection, self.limits.keep_changes, now) {
             Ok(()) => self.connection = Some(connection),
-            Err(error) => drop(self.report(&error)),
+            Err(error) => drop(self.write_failed(&error)),
         }
     }
 
     /// Commits `first` and the mutations that wait or arrive before the commit, until the group has
-    /// [`GROUP`] operations.
+    /// [`GROUP`] changes.
     fn run_group(&mut self, first: Mutation) {
         let since = first.since;
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => match self.connect(lock_wait(since)) {
                 Ok(connection) => connection,
-                Err(error) => return self.refuse(first, self.report(&error)),
+                Err(error) => {
+                    let error = self.report(error.kind(), &error);
+                    return self.refuse(first, error);
+                }
             },
         };
         // If its state is unknown, the next group opens another connection.
@@ -202,7 +247,9 @@ impl WriterThread {
     /// Returns whether the connection can be used again.
     fn run_group_on(&mut self, connection: &mut Connection, first: Mutation) -> bool {
         let since = first.since;
-        let shortened = self.shorten_wal(connection);
+        // An unknown free space refuses nothing.
+        let free = free_space(self.database.path()).map_or(u64::MAX, |(free, _)| free);
+        let shortened = self.shorten_wal(connection, longest_wal(free), since);
         let transaction = match begin(connection, lock_wait(since)) {
             Ok(transaction) => transaction,
             Err(error) => {
@@ -215,25 +262,14 @@ impl WriterThread {
             send(first.client, Outcome::Failed(refusal));
             return true;
         }
-        let shortage = match shortened.and_then(|wal| self.find_shortage(&transaction, wal)) {
+        let shortage = match shortened.and_then(|wal| self.find_shortage(&transaction, wal, free)) {
             Ok(shortage) => shortage,
             Err(error) => Some(self.write_failed(&error)),
         };
-        let mut free = self.free_space();
-        let last_space = Arc::clone(&self.last_space);
-        let turn = (free < LITTLE_SPACE).then(|| last_space.lock());
-        if turn.is_some() {
-            free = self.free_space();
-        }
-        let Some(operations) = self.commit_group(transaction, shortage, free, first) else {
+        let Some(changes) = self.commit_group(transaction, shortage, first) else {
             return false;
         };
-        if turn.is_some() {
-            // The pages of the WAL need space in the file, too. The next writer sees it.
-            let _ = connection.busy_timeout(Duration::ZERO);
-            let _ = self.database.checkpoint(connection, true);
-        }
-        self.upkeep.committed(operations);
+        self.upkeep.committed(changes);
         true
     }
 
@@ -256,20 +292,24 @@ impl WriterThread {
         match self.registry.find_suspension(self.tenant) {
             Ok(None) => Ok(()),
             Ok(Some(reason)) => Err(StoreError::Inactive(reason)),
-            Err(error) => Err(self.report(&error)),
+            Err(error) => Err(self.report(StoreError::Unavailable, &error)),
         }
     }
 
     /// Why the file takes only deletions now (contract section 6, `tenant_unavailable`). `None` if
-    /// it takes all changes. `wal` is the length of the WAL.
+    /// it takes all changes. `wal` is the length of the WAL, and `free` the disk's free space.
     fn find_shortage(
         &self,
         transaction: &Transaction<'_>,
         wal: u64,
+        free: u64,
     ) -> rusqlite::Result<Option<StoreError>> {
-        if wal >= LONG_WAL {
-            let cause = "another process reads the file, so its WAL cannot be emptied";
-            return Ok(Some(self.report(&cause)));
+        if free < RESERVE {
+            return Ok(Some(StoreError::DiskFull));
+        }
+        if wal >= longest_wal(free) {
+            let cause = "another program reads the file, so its write-ahead log cannot be emptied";
+            return Ok(Some(self.report(StoreError::Busy, &cause)));
         }
         let size = used_bytes(transaction)?.saturating_add(wal);
         Ok((size >= self.limits.max_size).then_some(StoreError::SizeLimit))
@@ -280,56 +320,66 @@ impl WriterThread {
     ///
     /// Checkpoints of upkeep wait for no reader. SQLite starts a WAL again only while nobody reads
     /// from it, so two clients whose lists overlap would let it grow without end. While a group
-    /// waits here, no frame is added, and new reads no longer need the WAL. Each read of a client
-    /// ends within 5 s. A read of another process may go on for hours.
-    fn shorten_wal(&mut self, connection: &Connection) -> rusqlite::Result<u64> {
+    /// waits here, no frame is added, and new reads no longer need the WAL. At `longest` bytes, the
+    /// group waits until the reads of all clients have ended.
+    fn shorten_wal(
+        &mut self,
+        connection: &Connection,
+        longest: u64,
+        since: Instant,
+    ) -> rusqlite::Result<u64> {
         let length = self.database.wal_length();
-        let is_long = length >= LONG_WAL;
         // The WAL may become a part of the file, and counts in the size besides.
         let most = self.database.file_length().saturating_add(2 * length);
-        if length == 0 || !is_long && most < self.limits.max_size {
+        if length == 0 || length < self.next_wait.min(longest) && most < self.limits.max_size {
             return Ok(length);
         }
-        // A replicator reads all the time, and empties the WAL by itself.
-        let waits = is_long && !self.is_pinned && !self.database.is_replicated();
-        connection.busy_timeout(if waits { READERS_WAIT } else { Duration::ZERO })?;
+        let wait = match length {
+            _ if length >= longest => LOCK_WAIT,
+            _ if length >= self.next_wait => READERS_WAIT,
+            _ => Duration::ZERO,
+        };
+        connection.busy_timeout(wait.min(lock_wait(since)))?;
         // A checkpoint needs space, too. If it fails, deletions may still run.
         let left = self.database.checkpoint(connection, true).unwrap_or(length);
-        self.is_pinned = left >= LONG_WAL;
+        self.next_wait = left + LONG_WAL;
         Ok(left)
     }
 
-    /// Runs and commits a group while the disk has `free` bytes, and answers. Returns the number of
-    /// operations, and `None` if the commit failed.
+    /// Runs and commits a group, and answers. Returns the number of changes, and `None` if the
+    /// commit failed.
     fn commit_group(
         &self,
         transaction: Transaction<'_>,
         shortage: Option<StoreError>,
-        free: u64,
         first: Mutation,
     ) -> Option<usize> {
-        let wal = self.database.wal_length();
         let writing = Writing::new(&transaction);
-        let mut operations = 0;
+        let mut changes = 0;
         let mut ran = Vec::new();
+        // Why SQLite has ended the transaction by itself, on a full disk for example.
+        let mut ended = None;
         let mut next = Some(first);
         while let Some(mut mutation) = next {
-            operations += mutation.changes.len();
-            let needed = RESERVE + (operations as u64).saturating_sub(1) * OPERATION;
-            let shortage = shortage.or((free < needed).then_some(StoreError::DiskFull));
             let outcome = self.run_one(&writing, &mut mutation, shortage);
             let outcome =
                 outcome.unwrap_or_else(|error| Outcome::Failed(self.write_failed(&error)));
+            // A rolled back change has taken its time, too.
+            changes += mutation.changes.len().max(writing.changed());
+            if transaction.is_autocommit() {
+                ended = Some(match outcome {
+                    Outcome::Failed(error) => error,
+                    _ => StoreError::Unavailable,
+                });
+            }
             ran.push((mutation.client, outcome));
-            let growth = self.database.wal_length().saturating_sub(wal);
-            // With little space, another change may fit only in a group of its own.
-            let has_room = free >= RESERVE + LARGEST_GROUP && growth < GROUP_BYTES;
-            let takes_more = operations < GROUP && has_room;
+            let takes_more = changes < GROUP && ended.is_none();
             next = if takes_more { self.waiting.try_recv().ok() } else { None };
         }
-        // SQLite ends the transaction by itself on a full disk, for example. Then this commit fails.
-        let committed = database::commit(transaction);
-        let committed = committed.map_err(|error| self.write_failed(&error));
+        let committed = match ended {
+            Some(error) => Err(error),
+            None => database::commit(transaction).map_err(|error| self.write_failed(&error)),
+        };
         for (client, mut outcome) in ran {
             // A rejection, too, depends on the commit: its reason may be a change of the same group.
             if let Err(error) = committed
@@ -339,29 +389,30 @@ impl WriterThread {
             }
             send(client, outcome);
         }
-        committed.is_ok().then_some(operations)
+        committed.is_ok().then_some(changes)
     }
 
-    /// The free space of the disk. An unknown one refuses nothing.
-    fn free_space(&self) -> u64 {
-        free_space(self.database.path()).map_or(u64::MAX, |(free, _)| free)
-    }
-
-    fn report(&self, error: &dyn Display) -> StoreError {
-        unavailable(&self.failure, &self.database, &format_args!("writing: {error}"))
+    /// Logs why the file takes no change. Returns `kind`, the answer to the mutation.
+    fn report(&self, kind: StoreError, error: &dyn Display) -> StoreError {
+        unavailable(&self.failure, &self.database, kind, &format_args!("writing: {error}"))
     }
 
     /// Logs why a mutation failed in the database. Returns the answer to it.
     fn write_failed(&self, error: &rusqlite::Error) -> StoreError {
-        let answer = self.report(error);
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => StoreError::DiskFull,
-            _ => answer,
-        }
+        self.report(StoreError::of(error), error)
     }
 
     fn connect(&self, wait: Duration) -> Result<Connection, OpenError> {
         let mut connection = self.database.open(Role::Writer)?;
+        let (time_limit, writers) = (Arc::clone(&self.time_limit), Arc::clone(&self.writers));
+        let is_over = move || {
+            let time_limit = *time_limit.lock();
+            writers.is_over.load(Ordering::Relaxed)
+                || time_limit.is_some_and(|end| Instant::now() >= end)
+        };
+        connection
+            .progress_handler(INSTRUCTIONS, Some(is_over))
+            .map_err(|error| self.database.error(&error))?;
         self.prepare(&mut connection, wait).map_err(|error| self.database.error(&error))?;
         Ok(connection)
     }
@@ -388,13 +439,11 @@ impl WriterThread {
         shortage: Option<StoreError>,
     ) -> rusqlite::Result<Outcome> {
         let transaction = writing.connection();
-        // An earlier mutation may have made SQLite end the transaction. A write outside of a
-        // transaction would commit by itself, before the response of the group is known.
-        if transaction.is_autocommit() {
-            return Ok(Outcome::Failed(StoreError::Unavailable));
-        }
         execute(transaction, "SAVEPOINT mutation")?;
-        let outcome = match catch_unwind(AssertUnwindSafe(|| mutation.run(writing, shortage))) {
+        *self.time_limit.lock() = Some(Instant::now() + MUTATION_TIME);
+        let ran = catch_unwind(AssertUnwindSafe(|| mutation.run(writing, shortage)));
+        *self.time_limit.lock() = None;
+        let outcome = match ran {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => Outcome::Failed(self.write_failed(&error)),
             Err(_) => {
@@ -419,6 +468,11 @@ impl WriterThread {
 /// so that no client waits more than 5 s for the lock.
 fn lock_wait(since: Instant) -> Duration {
     LOCK_WAIT.saturating_sub(since.elapsed())
+}
+
+/// The longest WAL on a disk with so much free space.
+fn longest_wal(free: u64) -> u64 {
+    MAX_WAL.min(free / 4)
 }
 
 /// The bytes of the pages in use.
