@@ -163,7 +163,7 @@ CREATE TABLE changes (
 CREATE INDEX changes_by_resource ON changes (resource);
 CREATE INDEX changes_by_record ON changes (resource, record_id);
 
--- The last entry of each resource that was removed because of its age or the number of entries.
+-- The last entry of each resource that was removed because of its age.
 CREATE TABLE changes_removed (
   resource TEXT PRIMARY KEY,
   seq      INTEGER NOT NULL,
@@ -171,19 +171,16 @@ CREATE TABLE changes_removed (
 ) STRICT, WITHOUT ROWID;
 
 -- One row. A restore renews `lineage`: a cursor of another lineage is not valid. `last_seq` is the
--- highest `seq` that was ever used. `entries` counts the rows of `changes`. For commands,
--- `keep_seconds` is how long the server keeps an entry, and `max_size` the size in bytes at which it
+-- highest `seq` that was ever used. For commands, `max_size` is the size in bytes at which the server
 -- takes only deletions.
 CREATE TABLE changes_state (
   id           INTEGER PRIMARY KEY CHECK (id = 1),
   lineage      BLOB NOT NULL,
   last_seq     INTEGER NOT NULL,
-  entries      INTEGER NOT NULL,
-  keep_seconds INTEGER NOT NULL,
   max_size     INTEGER
 ) STRICT;
 
 -- The numbers begin at random, so that two files that were made from one do not give the same
 -- number to different states.
-INSERT INTO changes_state (id, lineage, last_seq, entries, keep_seconds)
-  VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 7776000);
+INSERT INTO changes_state (id, lineage, last_seq)
+  VALUES (1, randomblob(16), abs(random() % 17592186044416));

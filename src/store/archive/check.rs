@@ -170,15 +170,10 @@ pub(in crate::store) fn change_log_problems(
     }
     let versions = ALL.map(|resource| format!("SELECT max(version) FROM {}", resource.plural));
     let sql = format!(
-        "WITH present (entries, seq) AS
-           (SELECT (SELECT count(*) FROM changes), max(seq)
-            FROM (SELECT max(seq) AS seq FROM changes UNION ALL {}))
-         SELECT format('the change log has %d entries but counts %d',
-                       present.entries, state.entries)
-         FROM changes_state AS state, present WHERE present.entries <> state.entries
-         UNION ALL
-         SELECT format('the change log''s last number is %d, but %d is used', last_seq, seq)
-         FROM changes_state, present WHERE seq > last_seq",
+        "SELECT format('the change log''s last number is %d, but %d is used', last_seq, seq)
+         FROM changes_state,
+              (SELECT max(seq) AS seq FROM (SELECT max(seq) AS seq FROM changes UNION ALL {}))
+         WHERE seq > last_seq",
         versions.join(" UNION ALL ")
     );
     texts(connection, &sql)

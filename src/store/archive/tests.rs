@@ -131,7 +131,7 @@ fn add_customer(live: &mut Connection, name: &str) -> i64 {
     let id = transaction.last_insert_rowid();
     transaction
         .execute_batch(&format!(
-            "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1;
+            "UPDATE changes_state SET last_seq = last_seq + 1;
              INSERT INTO changes (seq, at, resource, record_id, action, fields, by_name)
              SELECT last_seq, '2026-11-20T19:30:00Z', 'customers', {id}, 'created', '[\"name\"]',
                'import' FROM changes_state"
@@ -651,7 +651,7 @@ fn a_tenant_is_restored_under_load() {
     };
     let read = || {
         let connection = live.open(Role::Reader).unwrap();
-        let sql = "SELECT (SELECT count(*) FROM customers), (SELECT entries FROM changes_state)";
+        let sql = "SELECT (SELECT count(*) FROM customers), (SELECT count(*) FROM changes)";
         let mut states = 0;
         while !stop.load(Ordering::SeqCst) {
             let (records, entries): (i64, i64) =

@@ -7,3 +7,6 @@ CREATE INDEX hardware_by_lease_until ON hardware (lease_until);
 DROP TABLE customers_search;
 DROP TABLE employees_search;
 DROP TABLE hardware_search;
+-- The number of entries is no limit any more, and an entry is shown until it is removed.
+ALTER TABLE changes_state DROP COLUMN entries;
+ALTER TABLE changes_state DROP COLUMN keep_seconds;

@@ -83,7 +83,7 @@ impl Writing<'_> {
         &self,
         context: &ChangeContext,
     ) -> rusqlite::Result<(Version, Timestamp)> {
-        let sql = "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1
+        let sql = "UPDATE changes_state SET last_seq = last_seq + 1
                    RETURNING last_seq,
                      (SELECT at FROM changes ORDER BY seq DESC LIMIT 1)";
         self.changed.set(self.changed.get() + 1);
@@ -175,12 +175,7 @@ pub(crate) fn remove_old_entries(
              GROUP BY +resource",
         )?
         .execute(params![last, at])?;
-    let sql = "DELETE FROM changes WHERE seq <= ?";
-    let removed = connection.prepare_cached(sql)?.execute([last])?;
-    // SQLite's `changes()` is the number of rows that the DELETE has removed.
-    let sql = "UPDATE changes_state SET entries = entries - changes()";
-    connection.prepare_cached(sql)?.execute([])?;
-    Ok(removed)
+    connection.prepare_cached("DELETE FROM changes WHERE seq <= ?")?.execute([last])
 }
 
 /// Begins a new lineage of the change log in the main database. Its numbers begin above all numbers

@@ -92,8 +92,7 @@ impl Writing<'_> {
         let devices = self.connection().prepare_cached(entries)?.execute([id.0, version.0])?;
         self.changed.set(self.changed() + devices);
         // `changes()` is the number of these entries.
-        let state = "UPDATE changes_state SET last_seq = last_seq + changes(),
-                                              entries = entries + changes()";
+        let state = "UPDATE changes_state SET last_seq = last_seq + changes()";
         self.connection().prepare_cached(state)?.execute([])?;
         let devices = "UPDATE hardware SET customer_id = ?, updated_at = ?, version =
                (SELECT max(seq) FROM changes WHERE resource = 'hardware' AND record_id = hardware.id)

@@ -561,9 +561,7 @@ fn words_of_any_length_are_found_by_each_of_their_parts() {
 #[test]
 fn what_does_not_fit_in_an_intact_file_is_found() {
     for change in [
-        "UPDATE changes_state SET entries = entries + 1",
         "UPDATE changes_state SET last_seq = last_seq - 1",
-        "DELETE FROM changes WHERE record_id = 2",
     ] {
         let mut customers = Customers::new();
         customers.add(&mut Random(3), 5);
@@ -614,7 +612,7 @@ fn entries_are_removed_without_reading_those_that_are_kept() {
              INSERT INTO changes (seq, at, resource, record_id, action, fields, by_name)
              SELECT seq, iif(seq <= 10, '2020-01-01T00:00:00Z', '2026-01-01T00:00:00Z'),
                     'customers', seq, 'created', '[]', 'import' FROM n;
-             UPDATE changes_state SET last_seq = 100000, entries = 100000",
+             UPDATE changes_state SET last_seq = 100000",
         )
         .unwrap();
     let thousands_of_steps = Arc::new(AtomicUsize::new(0));

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use r2d2::Pool;
 use r2d2_sqlite::SqliteConnectionManager;
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use super::mutation::{Mutation, MutationClient, Outcome};
 use super::upkeep::Upkeep;
@@ -418,16 +418,14 @@ impl WriterThread {
     }
 
     /// Prepares a new connection for writing. The WAL may be from a process that has ended at a
-    /// failed sync: see database/wal.rs. Also stores `--keep-changes` and `--max-tenant-size`,
-    /// because commands do not know these options of `serve`.
+    /// failed sync: see database/wal.rs. Also stores `--max-tenant-size`, because commands do not
+    /// know this option of `serve`.
     fn prepare(&self, connection: &mut Connection, wait: Duration) -> rusqlite::Result<()> {
-        let keep = i64::try_from(self.limits.keep_changes.as_secs()).unwrap_or(i64::MAX);
         let size = i64::try_from(self.limits.max_size).unwrap_or(i64::MAX);
         let transaction = begin(connection, wait)?;
         database::make_durable(self.database.path())?;
-        let sql = "UPDATE changes_state SET keep_seconds = ?1, max_size = ?2
-                   WHERE keep_seconds <> ?1 OR max_size IS NOT ?2";
-        transaction.execute(sql, params![keep, size])?;
+        let sql = "UPDATE changes_state SET max_size = ?1 WHERE max_size IS NOT ?1";
+        transaction.execute(sql, [size])?;
         database::commit(transaction)
     }
 
