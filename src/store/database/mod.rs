@@ -167,6 +167,9 @@ const OPENER_WAIT: Duration = Duration::from_millis(50);
 /// SQLite truncates a longer WAL to this many bytes when it starts the WAL again.
 const WAL_LIMIT: i64 = 32 << 20;
 
+/// The first bytes of a `-shm` file. They are there while a process has the database open.
+const SHARED_MEMORY: u64 = 32 << 10;
+
 /// The most reading connections of one tenant: as many as it may run jobs with the most workers, so
 /// that no read waits for one. They are opened on demand.
 const MAX_READERS: u32 = 64;
@@ -195,7 +198,9 @@ impl Database {
     /// Opens an existing database, whatever its version.
     pub(super) fn connect(&self, role: Role) -> Result<Connection, OpenError> {
         self.require_file()?;
-        if files::is_disk_full(&self.path) {
+        let has_shared_memory =
+            fs::metadata(self.companion("-shm")).is_ok_and(|found| found.len() >= SHARED_MEMORY);
+        if !has_shared_memory && files::is_disk_full(&self.path) {
             // SQLite maps the `-shm` file into memory. If the disk has no block for a page of the
             // map, the system ends the process (SIGBUS).
             return Err(OpenError::Unusable {
