@@ -128,7 +128,7 @@ pub(super) fn run_restore(
     Ok(())
 }
 
-/// Tells the operator about missing tenants, active keys and the replicator.
+/// Tells the operator about missing tenants and active keys.
 fn report_findings(restored: &Restored) {
     for LeftOutTenant { id, name, reason } in &restored.left_out {
         print_stderr(&format!(
@@ -149,9 +149,6 @@ fn report_findings(restored: &Restored) {
             _ => " A key that was revoked after the backup is active again: revoke it again",
         };
         print_stderr(&format!("{number} of the backup {are} active.{advice}"));
-    }
-    if let Some(advice) = restored.replicator_advice {
-        print_stderr(advice);
     }
 }
 

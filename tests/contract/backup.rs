@@ -157,43 +157,6 @@ fn a_missing_or_damaged_file_is_restored_while_the_server_runs() {
     server.cli(&["check"]).done();
 }
 
-/// Litestream keeps a replaced file open and does not read the new one until it is restarted.
-#[test]
-fn restore_says_when_litestream_has_to_be_restarted() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let says = |data_dir: &DataDir, backup: &str| {
-        let said = data_dir.cli(&["restore", backup, "acme", "--force"]).done().stderr;
-        assert!(
-            said.is_empty() || said.lines().count() == 1 && said.contains("restart it"),
-            "{said}"
-        );
-        !said.is_empty()
-    };
-    let missing = |backup: &str| {
-        for file in tenant.files() {
-            let _ = std::fs::remove_file(file);
-        }
-        says(&server, backup)
-    };
-    server.cli(&["backup", "plain", "acme"]).done();
-    assert!(!missing("plain"), "there is no Litestream");
-
-    // Litestream keeps changes here that it has not copied yet.
-    let directory = server.data().join("tenants/.1.db-litestream");
-    std::fs::create_dir(&directory).unwrap();
-    assert!(!says(&server, "plain"), "the file was written to, not replaced");
-    assert!(missing("plain"));
-
-    // Litestream finds a file with a new name itself, for example after a tenant was deleted, or on
-    // another machine.
-    tenant.ask("delete", &["--yes"]);
-    assert!(!says(&server, "plain"), "its id is not used again");
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("other");
-    assert!(!says(&data_dir, server.home().join("plain").to_str().unwrap()));
-}
-
 /// Another process that opens and closes a tenant's file must not remove the write-ahead log that
 /// the server uses. SQLite would remove it if the server had opened and closed the file outside
 /// SQLite before.

@@ -24,7 +24,7 @@ use crate::model::TenantId;
 use crate::store::data_dir::{
     DataDir, RESTORING, registry_database, require_owner, tenant_database, tenants_dir,
 };
-use crate::store::database::{Database, Role, replace_content, replica, wait_for};
+use crate::store::database::{Database, Role, replace_content, wait_for};
 use crate::store::error::OpenError;
 use crate::store::records;
 use crate::store::registry::{Registry, RegistryError, TenantRow};
@@ -61,8 +61,6 @@ pub struct Restored {
     pub active_keys: Option<i64>,
     /// For a restore of everything: the tenants of which there is a newer backup.
     pub newer: BTreeSet<String>,
-    /// Advice to the operator if a replicator reads a file that was replaced.
-    pub replicator_advice: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -90,23 +88,19 @@ pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
         left_out: Vec::new(),
         active_keys: None,
         newer: source.newer.clone(),
-        replicator_advice: None,
     };
-    let replaced = match request.tenant {
-        None => Some(restore_everything(request, &source, &mut restored)?),
+    match request.tenant {
+        None => restore_everything(request, &source, &mut restored)?,
         Some(name) => restore_tenant(request, &source, name, &mut restored)?,
-    };
-    let is_replicated = replaced.is_some_and(|database| database.is_replicated());
-    restored.replicator_advice = is_replicated.then_some(replica::RESTART);
+    }
     Ok(restored)
 }
 
-/// Returns the registry.
 fn restore_everything(
     request: &Restore<'_>,
     source: &Source,
     restored: &mut Restored,
-) -> Result<Database, ArchiveError> {
+) -> Result<(), ArchiveError> {
     let data_dir = request.data_dir;
     let _locked = DataDir::open_empty(data_dir)?
         .ok_or_else(|| ArchiveError::NotEmpty(data_dir.to_owned()))?;
@@ -129,8 +123,7 @@ fn restore_everything(
     }
     drop(statement);
     close_and_sync(registry, &registry_database(&staging.path))?;
-    place_everything(data_dir, &staging.path, &source.manifest.tenants)?;
-    Ok(registry_database(data_dir))
+    place_everything(data_dir, &staging.path, &source.manifest.tenants)
 }
 
 /// The keys that are neither revoked nor expired.
@@ -172,13 +165,12 @@ fn rename_synced(from: &Database, to: &Database) -> io::Result<()> {
     files::sync_parent(to.path())
 }
 
-/// Returns the tenant's file if it was replaced by another one.
 fn restore_tenant(
     request: &Restore<'_>,
     source: &Source,
     saved_name: &str,
     restored: &mut Restored,
-) -> Result<Option<Database>, ArchiveError> {
+) -> Result<(), ArchiveError> {
     let saved = source.saved_tenant(saved_name)?;
     let name = request.new_name.unwrap_or(saved_name);
     DataDir::create(request.data_dir)?;
@@ -201,23 +193,22 @@ fn restore_tenant(
         connection.execute("UPDATE changes SET by_key = NULL WHERE by_key IS NOT NULL", [])?;
     }
     let (existed, records) = (existing.is_some(), count(&connection)?);
-    let (id, keys, replaced) = match existing {
+    let (id, keys) = match existing {
         Some(TenantRow { id, .. }) => {
             let live = tenant_database(request.data_dir, id);
-            let is_other_file = replace_tenant(connection, &staged, &live)?;
-            (id, 0, Some(live).filter(|_| is_other_file))
+            replace_tenant(connection, &staged, &live)?;
+            (id, 0)
         }
         None => {
             records::renew_lineage(&connection, None)?;
             close_and_sync(connection, &staged)?;
             registry.attach(&saved_registry)?;
-            let (TenantRow { id, .. }, keys) =
-                add_tenant_from_backup(&registry, saved.id, name, &staged)?;
-            (id, keys, None)
+            let (tenant, keys) = add_tenant_from_backup(&registry, saved.id, name, &staged)?;
+            (tenant.id, keys)
         }
     };
     restored.tenants.push(RestoredTenant { id, name: name.to_owned(), existed, keys, records });
-    Ok(replaced)
+    Ok(())
 }
 
 /// Adds a tenant of the attached registry `saved` with its keys and the file `staged`. A key that
@@ -250,12 +241,12 @@ fn add_tenant_from_backup(
 }
 
 /// Replaces the content of the file `live` in one transaction. A file that is missing or damaged is
-/// replaced itself: the result is then `true`.
+/// replaced itself.
 fn replace_tenant(
     connection: Connection,
     staged: &Database,
     live: &Database,
-) -> Result<bool, ArchiveError> {
+) -> Result<(), ArchiveError> {
     // As every command, it leaves the live WAL as it is (database/wal.rs).
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let attached = live.attach_to(&connection, "live");
@@ -268,7 +259,7 @@ fn replace_tenant(
                 replace_content(&connection, &mut target, || take_over_counters(&connection))
             });
             match replaced.map_err(|error| live.error(&error)) {
-                Ok(()) => return Ok(false),
+                Ok(()) => return Ok(()),
                 Err(OpenError::Damaged { .. }) => (),
                 Err(error) => return Err(error.into()),
             }
@@ -286,8 +277,7 @@ fn replace_tenant(
     for path in live.files().skip(1) {
         files::ignore_missing(fs::remove_file(&path)).map_err(file_error(&path))?;
     }
-    rename_synced(staged, live).map_err(file_error(live.path()))?;
-    Ok(true)
+    rename_synced(staged, live).map_err(file_error(live.path()))
 }
 
 /// Gives the staged file the page size of the live file, whose pages it replaces. Operators change
@@ -304,12 +294,11 @@ fn take_page_size(staged: &Connection, live: &Connection) -> rusqlite::Result<()
 }
 
 /// Takes over from the attached live file the counters of ids and of the change log, so that no
-/// number is used twice, and the tables of a replicator.
+/// number is used twice.
 fn take_over_counters(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     raise_id_counters(&transaction)?;
     records::renew_lineage(&transaction, Some("live"))?;
-    replica::take_over(&transaction)?;
     transaction.commit()
 }
 

@@ -10,7 +10,7 @@ use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedTenant, di
 use super::{ArchiveError, backup, check, file_error, refused};
 use crate::files;
 use crate::store::data_dir::registry_database;
-use crate::store::database::{self, Database, replica};
+use crate::store::database::{self, Database};
 
 /// The backup that is restored.
 pub(super) struct Source {
@@ -70,7 +70,7 @@ impl Source {
     }
 
     /// Copies a database to `copy` in the directory `staging`, and migrates it if it is older.
-    /// Returns it open, without the tables of a replicator.
+    /// Returns it open.
     pub(super) fn copy(&self, copy: &Database, staging: &Path) -> Result<Connection, ArchiveError> {
         let name = copy.name_in(staging);
         let (from, to, schema) = (self.directory.join(&name), copy.path(), copy.schema);
@@ -86,7 +86,6 @@ impl Source {
         if let Some(problem) = check::problems(&connection, schema).first() {
             return Err(refuse(&format!("it is not as tenantdesk makes it: {problem}")));
         }
-        replica::forget(&connection)?;
         Ok(connection)
     }
 }

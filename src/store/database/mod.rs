@@ -9,7 +9,7 @@
 //! | `replica` | tables and files of a replicator in and beside a database |
 
 mod copy;
-pub(crate) mod replica;
+mod replica;
 mod schema;
 mod wal;
 

@@ -560,9 +560,7 @@ fn words_of_any_length_are_found_by_each_of_their_parts() {
 
 #[test]
 fn what_does_not_fit_in_an_intact_file_is_found() {
-    for change in [
-        "UPDATE changes_state SET last_seq = last_seq - 1",
-    ] {
+    for change in ["UPDATE changes_state SET last_seq = last_seq - 1"] {
         let mut customers = Customers::new();
         customers.add(&mut Random(3), 5);
         assert_eq!(change_log_problems(&customers.connection, &TENANT).unwrap(), [""; 0]);
