@@ -46,7 +46,7 @@ page.on("console", (message) => {
 page.on("pageerror", (error) => faults.push(String(error)));
 
 const outsideOfTheirCards = () => page.evaluate(() => [...document.querySelectorAll(".sheet td *, .sheet dd *, .sheet p *, .sheet li *")]
-  .filter((one) => !one.closest(".visually-hidden") && one.getBoundingClientRect().right > one.closest(".sheet").getBoundingClientRect().right)
+  .filter((one) => !one.closest(".visually-hidden") && one.getBoundingClientRect().right > one.closest(".sheet").getBoundingClientRect().right + 1)
   .map((one) => one.outerHTML));
 
 /** Looks at a state of the page: its weight, its access, its width, in every size and both lights. */
