@@ -243,7 +243,7 @@ impl Registry {
 
     /// Reads the tenants and looks up a key, as requests do.
     pub fn require_readable(&self, now: Moment) -> Result<(), OpenError> {
-        let sql = "SELECT hash FROM keys LIMIT 1";
+        let sql = "SELECT hash FROM keys ORDER BY id LIMIT 1";
         let read = || -> Result<()> {
             self.list_tenants()?;
             let hash: Option<[u8; 32]> =
