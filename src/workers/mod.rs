@@ -408,19 +408,19 @@ mod tests {
     /// A worker that has added or ended a job looks once for a job to run. Others may sleep.
     #[test]
     fn each_event_makes_at_most_one_job_startable() {
-        const LANES: [Lane; 6] =
-            [A, B, C, Lane::Panel(TenantId(1)), Lane::Panel(TenantId(2)), Lane::Passwords];
         #[derive(Clone, Debug)]
         enum Event {
             Add(Lane),
             /// The number chooses one of the running jobs.
             End(usize),
         }
-        let event = prop_oneof![
-            prop::sample::select(&LANES).prop_map(Event::Add),
-            any::<usize>().prop_map(Event::End),
+        let lane = prop_oneof![
+            4 => (0_i64..30).prop_map(|tenant| Lane::Tenant(TenantId(tenant))),
+            1 => (0_i64..10).prop_map(|tenant| Lane::Panel(TenantId(tenant))),
+            1 => Just(Lane::Passwords),
         ];
-        proptest!(|(workers in 1_usize..40, events in prop::collection::vec(event, 0..200))| {
+        let event = prop_oneof![lane.prop_map(Event::Add), any::<usize>().prop_map(Event::End)];
+        proptest!(|(workers in 1_usize..40, events in prop::collection::vec(event, 0..400))| {
             let mut scheduler = Scheduler::new(workers);
             let mut running: Vec<Lane> = Vec::new();
             for event in events {
