@@ -391,6 +391,21 @@ fn a_restore_of_everything_names_a_newer_backup_of_one_tenant() {
     assert!(!said.contains(&format!("{newer} other")), "{said}");
 }
 
+#[test]
+fn a_damaged_backup_is_refused_and_the_one_before_it_is_named() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    data_dir.tenant("other");
+    let whole = back_up(&data_dir, &[]);
+    back_up(&data_dir, &["other"]);
+    let damaged = data_dir.home().join("backups").join(back_up(&data_dir, &["acme"]));
+    std::fs::write(damaged.join("tenants/1.db"), "torn").unwrap();
+    let restore = ["restore", "backups", "acme", "--force"];
+    data_dir.cli(&restore).fails_saying(&format!("the backup before it is backups/{whole}"));
+    let folder = format!("backups/{whole}");
+    data_dir.cli(&["restore", &folder, "acme", "--force"]).done();
+}
+
 /// The machine starts again in the middle of a restore. An empty service would refuse every key.
 #[test]
 fn no_server_starts_beside_a_restore_of_everything_that_was_killed() {

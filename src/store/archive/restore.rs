@@ -89,10 +89,17 @@ pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
         active_keys: None,
         newer: source.newer.clone(),
     };
-    match request.tenant {
-        None => restore_everything(request, &source, &mut restored)?,
-        Some(name) => restore_tenant(request, &source, name, &mut restored)?,
-    }
+    let done = match request.tenant {
+        None => restore_everything(request, &source, &mut restored),
+        Some(name) => restore_tenant(request, &source, name, &mut restored),
+    };
+    done.map_err(|error| match (error, &source.older) {
+        (ArchiveError::Refused { path, cause }, Some(older)) => {
+            let cause = format!("{cause}; the backup before it is {}", older.display());
+            ArchiveError::Refused { path, cause }
+        }
+        (error, _) => error,
+    })?;
     Ok(restored)
 }
 

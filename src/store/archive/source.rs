@@ -18,6 +18,8 @@ pub(super) struct Source {
     pub(super) manifest: Manifest,
     /// If it has all tenants: those of which the directory of backups has a newer backup.
     pub(super) newer: BTreeSet<String>,
+    /// The backup before it that holds the same.
+    pub(super) older: Option<PathBuf>,
 }
 
 impl Source {
@@ -27,7 +29,8 @@ impl Source {
     pub(super) fn find(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
         if dir.join(manifest::NAME).exists() {
             let manifest = Manifest::read(dir)?;
-            return Ok(Source { directory: dir.to_owned(), manifest, newer: BTreeSet::new() });
+            let (directory, newer) = (dir.to_owned(), BTreeSet::new());
+            return Ok(Source { directory, manifest, newer, older: None });
         }
         let fits = |manifest: &Manifest| match tenant {
             Some(name) => manifest.tenant(name).is_some(),
@@ -38,8 +41,10 @@ impl Source {
             let newer = backups.iter().take(newest).filter(|_| tenant.is_none());
             let newer = newer.flat_map(|(_, manifest)| &manifest.tenants);
             let newer = newer.map(|tenant| tenant.name.clone()).collect();
+            let mut older = backups.iter().skip(newest + 1);
+            let older = older.find(|(_, manifest)| fits(manifest)).map(|(path, _)| path.clone());
             let (directory, manifest) = backups.swap_remove(newest);
-            return Ok(Source { directory, manifest, newer });
+            return Ok(Source { directory, manifest, newer, older });
         }
         let wanted = match tenant {
             None => "of all tenants that has a tenant".to_owned(),
