@@ -43,6 +43,8 @@ impl Fixture {
     /// The other tenant is served while this one is not.
     #[track_caller]
     fn assert_only_this_tenant_is_down(&self) {
+        // Reads rely for a moment on the last look at the file's path.
+        until("the tenant is down", || (self.api.get(RECORDS).status == 503).then_some(()));
         // Longer than a failure is cached, so that the file is opened again more than once.
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(1_300) {

@@ -37,6 +37,9 @@ use crate::config::TenantLimits;
 use crate::model::TenantId;
 use writer::{Writer, Writers, send};
 
+/// How long reads rely on a look at the path of the file.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -80,7 +83,7 @@ type Failure = Mutex<Option<(String, Instant)>>;
 enum State {
     #[default]
     Closed,
-    /// With its last use.
+    /// With its last use, at which its path was looked up.
     Open(Arc<Tenant>, Instant),
     Failed(Instant, StoreError),
 }
@@ -125,6 +128,17 @@ impl Tenants {
                 Err(unavailable(&slot.failure, &database, error.kind(), &error))
             }
         }
+    }
+
+    /// The tenant's open file for a read, which relies for a moment on the last look at its path. A
+    /// write must not: the file may have been replaced since.
+    pub fn open_to_read(&self, id: TenantId) -> Result<Arc<Tenant>, StoreError> {
+        if let Some(State::Open(tenant, looked)) = self.slot(id).state.try_lock().as_deref()
+            && looked.elapsed() < LOOK_AGAIN
+        {
+            return Ok(Arc::clone(tenant));
+        }
+        self.open(id)
     }
 
     fn open_file(

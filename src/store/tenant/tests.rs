@@ -176,6 +176,18 @@ fn a_file_that_is_deleted_or_idle_is_closed() {
 }
 
 #[test]
+fn a_write_notices_at_once_that_the_file_is_gone_and_a_read_soon() {
+    let directory = data_dir(2);
+    let tenants = tenants(&directory);
+    for id in [ONE, TenantId(2)] {
+        assert!(!exists(&tenants.open_to_read(id).unwrap(), 1));
+        fs::remove_file(tenant_database(directory.path(), id).path()).unwrap();
+    }
+    assert!(tenants.open(ONE).is_err());
+    wait_until(|| tenants.open_to_read(TenantId(2)).is_err());
+}
+
+#[test]
 fn a_writer_runs_while_there_are_mutations() {
     let directory = data_dir(1);
     let tenants = tenants(&directory);
