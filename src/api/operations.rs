@@ -55,7 +55,11 @@ fn record(
     include: &[&Inclusion],
 ) -> Result<Response, ApiError> {
     let read = |reading: &Reading<'_>| reading.json(resource, id, include);
-    let found = tenant.read(Deadline::new(&request.abandoned), read)?;
+    let found = if include.is_empty() {
+        tenant.read_one(read)?
+    } else {
+        tenant.read(Deadline::new(&request.abandoned), read)?
+    };
     let (json, version) = found.ok_or(Rejection::NotFound(resource, id))?;
     if !include.is_empty() {
         // The version says nothing about the included records, so there is no `ETag`.

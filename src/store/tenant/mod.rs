@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use parking_lot::Mutex;
-use r2d2::Pool;
+use r2d2::{Pool, PooledConnection};
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::ErrorCode;
 use scheduled_thread_pool::ScheduledThreadPool;
@@ -264,10 +264,7 @@ impl Tenant {
         deadline: Deadline,
         work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
     ) -> Result<T, StoreError> {
-        let fails =
-            |kind, error: &dyn Display| unavailable(&self.failure, &self.database, kind, error);
-        let connection =
-            self.readers.get().map_err(|error| fails(StoreError::Unavailable, &error))?;
+        let connection = self.reader()?;
         let is_over = move || deadline.is_over();
         let outcome = connection
             .progress_handler(INSTRUCTIONS, Some(is_over))
@@ -276,8 +273,28 @@ impl Tenant {
         let _ = connection.progress_handler(0, None::<fn() -> bool>);
         outcome.map_err(|error| match error.sqlite_error_code() {
             Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
-            _ => fails(StoreError::of(&error), &error),
+            _ => self.read_failed(&error),
         })
+    }
+
+    /// Runs `work`, which is one statement for one record. SQLite runs it on one moment of the file
+    /// by itself, and it ends at once.
+    pub fn read_one<T>(
+        &self,
+        work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
+    ) -> Result<T, StoreError> {
+        let connection = self.reader()?;
+        work(&Reading::new(&connection)).map_err(|error| self.read_failed(&error))
+    }
+
+    fn reader(&self) -> Result<PooledConnection<SqliteConnectionManager>, StoreError> {
+        self.readers.get().map_err(|error| {
+            unavailable(&self.failure, &self.database, StoreError::Unavailable, &error)
+        })
+    }
+
+    fn read_failed(&self, error: &DatabaseError) -> StoreError {
+        unavailable(&self.failure, &self.database, StoreError::of(error), error)
     }
 
     /// Gives a mutation to the tenant's one writer, on another thread. The mutation's client gets
