@@ -66,14 +66,22 @@ pub(crate) fn printable_json(text: &str) -> String {
     escape(text, |character| format!("\\u{:04x}", u32::from(character)))
 }
 
+/// Whether a character controls a terminal, ends a line, or reorders or hides text. Joiners and
+/// variation selectors are parts of words and of emoji.
+pub(crate) fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'
+                | '\u{2066}'..='\u{2069}' | '\u{feff}'
+        )
+}
+
 fn escape(text: &str, escaped: fn(char) -> String) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        let is_deceptive = matches!(
-            character,
-            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        );
-        if character.is_control() || is_deceptive {
+        // U+061C reorders text, too, but it is a part of words.
+        if is_hidden(character) || character == '\u{61c}' {
             shown += &escaped(character);
         } else {
             shown.push(character);

@@ -59,7 +59,7 @@ pub(super) fn parse_custom(query: &Query) -> Result<Vec<(String, Value)>, ApiErr
             text if text.trim().is_empty() => {
                 return Err(invalid_parameter(label, text, "send the text to compare with"));
             }
-            text => Value::of(text),
+            text => Value::of(text.trim()),
         };
         filters.push((name.to_owned(), value));
     }
@@ -105,8 +105,8 @@ pub(super) fn parse_filter(filter: &Filter, text: &str) -> Result<Value, ApiErro
 fn parse_value(field: &Field, bound: Bound, text: &str) -> Option<Value> {
     let input = match field.kind {
         // No address has a space. It was a `+` that the client did not encode.
-        Kind::Email if text.contains(' ') => return None,
-        Kind::Text { .. } | Kind::Email => return Some(Value::of(text)),
+        Kind::Email if text.trim().contains(' ') => return None,
+        Kind::Text { .. } | Kind::Email => return Some(Value::of(text.trim())),
         Kind::Timestamp => {
             let stored = match bound {
                 Bound::Equal => clock::exact_time(text),

@@ -40,7 +40,7 @@ pub fn parse_text(text: &str) -> Option<Custom> {
     let custom: Custom = serde_json::from_str(text).ok()?;
     let is_valid = |(name, value): (&String, &String)| {
         let input = Json::from(value.as_str());
-        is_name(name) && !is_empty(&input) && check_text(name, &input, 1, MAX_LENGTH).is_ok()
+        is_name(name) && !is_empty(&input) && check_text(name, &input, 1, MAX_LENGTH, false).is_ok()
     };
     let is_own = custom.len() <= MAX_FIELDS && custom.iter().all(is_valid);
     (is_own && to_text(&custom) == text).then_some(custom)
@@ -70,7 +70,7 @@ impl Field {
                     Err(self.fault(FieldCode::WrongType, message))
                 }
                 empty if is_empty(empty) => Ok(String::new()),
-                input => check_text(&label, input, 1, MAX_LENGTH),
+                input => check_text(&label, input, 1, MAX_LENGTH, true),
             };
             match checked {
                 Ok(text) => drop(custom.insert(name.clone(), text)),

@@ -157,6 +157,11 @@ impl Field {
         matches!(self.kind, Kind::Text { .. } | Kind::Email)
     }
 
+    /// Whether the values are texts of one line: all texts and e-mail addresses but `notes`.
+    pub const fn has_one_line(&self) -> bool {
+        self.is_searched() && self.is_indexed
+    }
+
     pub fn default_value(&self) -> Value {
         match (self.default, self.kind) {
             (None, Kind::Custom) => Value::Custom(Custom::new()),

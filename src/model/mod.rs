@@ -77,7 +77,7 @@ impl Resource {
 
     /// The fields by whose value `update_by` finds a record: text and e-mail but `notes`.
     pub fn lookup_fields(&self) -> impl Iterator<Item = &'static Field> + Clone {
-        self.fields.iter().filter(|field| field.is_searched() && field.is_indexed)
+        self.fields.iter().filter(|field| field.has_one_line())
     }
 
     /// The fields by which lists can be sorted: `id`, the fields with an index, and the timestamps.

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
+use super::custom::PREFIX;
 use super::email::{MAX_EMAIL, is_email};
 use super::field::{Field, Kind, Value};
 use super::json_object::Json;
 pub use crate::clock::is_date;
+use crate::words::is_hidden;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldCode {
@@ -113,12 +115,47 @@ impl Field {
         let is_key = matches!(rules, Rules::StoredOrNew(key) if key == self);
         let field = Field { required: self.required || is_key, ..*self };
         match (sent, rules) {
-            (Some(input), Rules::New) => field.check(input).map(Some),
+            (Some(input), Rules::New) => {
+                let value = field.check(input)?;
+                self.check_visible(&Value::Null, &value).map_err(|fault| vec![fault])?;
+                Ok(Some(value))
+            }
             (Some(input), _) => field.check_update(input).map(Some),
             (None, Rules::New | Rules::StoredOrNew(_)) if field.required => {
                 Err(vec![field.missing()])
             }
             (None, _) => Ok(None),
+        }
+    }
+
+    /// Checks that a value whose texts have one line contains no hidden character. Texts that are
+    /// `stored` already may contain any: a client can send a whole record back.
+    pub fn check_visible(&self, stored: &Value, value: &Value) -> Result<(), FieldError> {
+        match (stored, value) {
+            (stored, value) if stored == value => Ok(()),
+            (_, Value::Text(text)) if self.has_one_line() => check_visible_text(self.name, text),
+            (stored, Value::Custom(custom)) => {
+                for (name, text) in custom {
+                    if !matches!(stored, Value::Custom(old) if old.get(name) == Some(text)) {
+                        check_visible_text(&format!("{PREFIX}{name}"), text)?;
+                    }
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A former value in the form that the field has now: a text of one line loses white space at
+    /// both ends.
+    pub fn trimmed(&self, value: Value) -> Value {
+        match value {
+            Value::Text(text) if self.has_one_line() => Value::of(text.trim()),
+            Value::Custom(custom) => {
+                let trimmed = |(name, text): (String, String)| (name, text.trim().to_owned());
+                Value::Custom(custom.into_iter().map(trimmed).collect())
+            }
+            value => value,
         }
     }
 
@@ -134,7 +171,7 @@ impl Field {
         let text = input.as_str();
         let (code, value) = match self.kind {
             Kind::Text { min, max } => {
-                let text = check_text(self.name, input, min, max);
+                let text = check_text(self.name, input, min, max, self.has_one_line());
                 return text.map(Value::Text).map_err(|fault| match fault.code {
                     FieldCode::TooShort | FieldCode::TooLong if min == max => {
                         vec![self.invalid(fault.code, &format!("was {}", describe(input)))]
@@ -143,13 +180,14 @@ impl Field {
                 });
             }
             Kind::Custom => return self.check_custom(input),
-            Kind::Email => match text.map(|text| text.chars().count()) {
-                Some(length) if length > MAX_EMAIL => {
-                    let fault = format!("has the length {length}");
-                    return Err(vec![self.invalid(FieldCode::TooLong, &fault)]);
+            Kind::Email => {
+                let address = text.map(str::trim);
+                if let Some(address) = address {
+                    self.check_address(address)?;
                 }
-                _ => (FieldCode::InvalidEmail, text.filter(|text| is_email(text)).map(Value::of)),
-            },
+                let address = address.filter(|address| is_email(address));
+                (FieldCode::InvalidEmail, address.map(Value::of))
+            }
             Kind::Integer => (FieldCode::InvalidInt, input.as_i64().map(Value::Integer)),
             Kind::Boolean => {
                 let bit = input.as_i64().filter(|number| matches!(number, 0 | 1));
@@ -185,6 +223,17 @@ impl Field {
             }
             _ => String::new(),
         }
+    }
+
+    /// Checks the characters and the length of an e-mail address.
+    fn check_address(&self, address: &str) -> Result<(), Vec<FieldError>> {
+        check_visible_text(self.name, address).map_err(|fault| vec![fault])?;
+        let length = address.chars().count();
+        if length > MAX_EMAIL {
+            let fault = format!("has the length {length}");
+            return Err(vec![self.invalid(FieldCode::TooLong, &fault)]);
+        }
+        Ok(())
     }
 
     /// Validates `input` for a record that exists: an empty value does not reset a field to its
@@ -250,12 +299,26 @@ impl Kind {
     }
 }
 
-/// Checks the text of the field `name`, which may have `min` to `max` characters.
+/// Checks that a text of one line has no hidden character.
+fn check_visible_text(name: &str, text: &str) -> Result<(), FieldError> {
+    let hidden = text.chars().zip(1..).find(|(character, _)| is_hidden(*character));
+    let Some((character, place)) = hidden else { return Ok(()) };
+    let message = format!(
+        "The field \"{name}\" has U+{:04X} as character {place}. A text of one line has no line \
+         break, and no control or invisible character. Send the text without it.",
+        u32::from(character)
+    );
+    Err(FieldError { field: name.to_owned(), code: FieldCode::WrongType, message })
+}
+
+/// Checks the text of the field `name`, which may have `min` to `max` characters. A text of one line
+/// loses white space at both ends.
 pub(super) fn check_text(
     name: &str,
     input: &Json,
     min: usize,
     max: usize,
+    has_one_line: bool,
 ) -> Result<String, FieldError> {
     let expectation = Kind::Text { min, max }.text_expectation();
     let fault = |code, message| Err(FieldError { field: name.to_owned(), code, message });
@@ -273,11 +336,12 @@ pub(super) fn check_text(
         );
         return fault(FieldCode::WrongType, message);
     }
+    let text = if has_one_line { text.trim() } else { text };
     let length = text.chars().count();
     let code = match length {
         _ if length > max => FieldCode::TooLong,
         _ if length < min => FieldCode::TooShort,
-        _ => return Ok(text.clone()),
+        _ => return Ok(text.to_owned()),
     };
     fault(code, format!("\"{name}\" has the length {length}; {expectation}."))
 }

@@ -229,9 +229,8 @@ impl<'a> RowValidator<'a> {
             self.add_error(name, "invalid_int", message);
             return None;
         }
-        // Text is compared as it is, as a filter does.
         if let Json::String(text) = input {
-            return Some(Value::Text(text.clone()));
+            return Some(Value::of(text.trim()));
         }
         match field.check(input) {
             Ok(value) => Some(value),
@@ -283,7 +282,8 @@ impl<'a> RowValidator<'a> {
             self.add_error(name, "bad_request", format!("\"{name}\" must be text."));
             return Ok(None);
         };
-        let value = Value::Text(text.clone());
+        let text = text.trim();
+        let value = Value::of(text);
         let (code, message) = match self.reading.find_by(target, key, &value)?.as_slice() {
             [RecordId(id)] => return Ok(Some(Value::Integer(*id))),
             [] => (

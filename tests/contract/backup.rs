@@ -61,7 +61,7 @@ fn everything_is_restored_on_another_machine() {
     api.customer("Eins");
     // The backup has a stored response of each kind, and an entry of each kind.
     let (post, id) = (uuid(), "/customers.php?id=2");
-    let body = json!({"name": "Grüße \u{1}", "custom": {"room": "\u{7}"}});
+    let body = json!({"name": "Grüße \u{200d}", "notes": "\u{7}", "custom": {"room": "\"\\"}});
     let created = api.call("POST", "/v1/customers.php").key(&post).json(&body).send().is(201);
     api.call("PUT", id).key(&uuid()).json(&json!({"name": "Zwei"})).send().is(200);
     let operation = json!({"method": "PUT", "path": id, "body": {"city": "Kiel"}});

@@ -101,7 +101,7 @@ fn the_order_is_by_id_unless_told_otherwise() {
 fn text_compares_exactly_and_takes_any_value() {
     let (_server, api) = TestServer::with_unlimited_api();
     let cities = [
-        "Bonn", "bonn", "Bonn ", "Bönn", "Bo%n", "Bo_n", "null", "'", "\"x\"", "a&b=c", "1+1", "é",
+        "Bonn", "bonn", "Bonn.", "Bönn", "Bo%n", "Bo_n", "null", "'", "\"x\"", "a&b=c", "1+1", "é",
         "e\u{301}",
     ];
     for city in cities {

@@ -23,6 +23,9 @@ const WORDS: [&str; 9] = [
     "ärger im Büro",
 ];
 
+/// A character that no text of one line may have.
+const HIDDEN: char = '\u{200b}';
+
 /// The model's knowledge of each resource.
 #[derive(Clone)]
 struct Table {
@@ -81,7 +84,12 @@ fn value(rng: &mut Random, field: &Field) -> Value {
         _ if field.references.is_some() => json!(rng.below(12) + 1),
         Kind::Text { max: 2, .. } => json!(*rng.pick(&["DE", "AT", "de"])),
         Kind::Text { max, .. } => {
-            json!(rng.pick(&WORDS).chars().take(max).collect::<String>())
+            let word = rng.pick(&WORDS).chars().take(max).collect::<String>();
+            match rng.below(20) {
+                0 => json!(format!("{HIDDEN}{word}")),
+                1 | 2 => json!(format!("\u{a0}{word} \n")),
+                _ => json!(word),
+            }
         }
         Kind::Email => {
             json!(*rng.pick(&["eva@shop.example", "EVA@shop.example", "o.neil@b.example"]))
@@ -105,12 +113,28 @@ pub(crate) fn body(rng: &mut Random, resource: &Resource, whole: bool) -> Map<St
     body
 }
 
+/// A value as it is stored: a text of one line has no white space at its ends.
+fn trimmed(field: &Field, value: &Value) -> Value {
+    match value.as_str() {
+        Some(text) if field.name != "notes" => json!(text.trim()),
+        _ => value.clone(),
+    }
+}
+
+/// Whether a text of one line, other than in `stored`, has a hidden character.
+fn has_hidden(body: &Map<String, Value>, stored: &Value) -> bool {
+    let mut texts = body.iter().filter(|(name, value)| {
+        *name != "notes" && value.is_string() && stored.get(name) != Some(value)
+    });
+    texts.any(|(_, text)| text.as_str().unwrap().contains(HIDDEN))
+}
+
 /// The fields of `record` after a change with `body`.
 fn merged(resource: &Resource, mut record: Value, body: &Map<String, Value>) -> Value {
     for field in fields(resource) {
         match body.get(field.name) {
             Some(Value::Null) => record[field.name] = default_value(field),
-            Some(value) => record[field.name] = value.clone(),
+            Some(value) => record[field.name] = trimmed(field, value),
             None => (),
         }
     }
@@ -131,6 +155,10 @@ fn create(rng: &mut Random, model: &mut Model, api: &Api, resource: usize) {
     let kind = RESOURCES[resource];
     let body = body(rng, kind, true);
     let reply = api.post(kind.path, Value::Object(body.clone()));
+    if has_hidden(&body, &Value::Null) {
+        reply.fails_with(400, "bad_request");
+        return;
+    }
     if let Some(code) = model.dangling(resource, &body) {
         reply.fails_with(422, &code);
         return;
@@ -172,6 +200,10 @@ fn change(rng: &mut Random, model: &mut Model, api: &Api, resource: usize, id: i
         reply.fails_with(422, &code);
     } else {
         let stored = model.tables[resource].records[&id].clone();
+        if has_hidden(&body, &stored) {
+            reply.fails_with(400, "bad_request");
+            return;
+        }
         let mut expected = merged(kind, stored.clone(), &body);
         if !model.set_owner(&stored, &body, &mut expected) {
             reply.fails_with(400, "bad_request");
@@ -222,6 +254,7 @@ fn list(rng: &mut Random, model: &Model, api: &Api, resource: usize) {
         let wanted = value(rng, field);
         let text = wanted.as_str().map_or(wanted.to_string(), str::to_owned);
         query += &format!("&{}={}", field.name, encoded(&text));
+        let wanted = trimmed(field, &wanted);
         records.retain(|record| record[field.name] == wanted);
     }
     if rng.below(2) == 0 {

@@ -320,6 +320,35 @@ fn a_start_migrates_every_tenant_that_it_can_and_says_so() {
 }
 
 #[test]
+fn the_upgrade_trims_texts_of_one_line_and_changes_no_version() {
+    let data_dir = DataDir::new(false);
+    data_dir.place_fixture();
+    let file = || database(&data_dir.data().join("tenants/1.db"));
+    // As 1.0.0 kept what clients sent.
+    let pad = "UPDATE customers SET name = char(160) || name || char(10),
+          custom = '{\"os\":\" Debian 13\\n\",\"room\":\"2.14\"}', notes = ' as it is ' WHERE id = 1;
+        UPDATE hardware SET serial_number = 'PF-1' || char(8232) WHERE id = 1";
+    file().execute_batch(pad).unwrap();
+    let sql = "SELECT group_concat(seq || coalesce(before, ''), ';' ORDER BY seq) FROM changes";
+    let log = || -> String { file().query_row(sql, [], |row| row.get(0)).unwrap() };
+    let sql = "SELECT version, trim(name, char(160, 10)) FROM customers WHERE id = 1";
+    let (version, name): (i64, String) =
+        file().query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let before = log();
+    let server = Setup::plain().start_at(data_dir.clone());
+    let api = server.with_key(&acme_key(&server));
+    let record = api.get(ONE).found();
+    assert_eq!((&record["name"], &record["notes"]), (&json!(name), &json!(" as it is ")));
+    assert_eq!(record["custom"], json!({"os": "Debian 13", "room": "2.14"}));
+    assert_eq!(record["etag"], json!(format!("\"{version}\"")));
+    assert_eq!(api.ids("/hardware.php?serial_number=PF-1"), [1]);
+    assert_eq!(api.total("/customers.php?custom.os=Debian+13"), 1);
+    assert_eq!(log(), before, "the change log keeps what it has");
+    assert_eq!(api.put(ONE, record.clone()).found(), record);
+    server.cli(&["check"]).done();
+}
+
+#[test]
 fn data_from_before_1_0_0_is_refused_with_the_way_out() {
     const WAY_OUT: &str = "let tenantdesk 1.0.0 serve the data directory once";
     let data_dir = DataDir::new(false);

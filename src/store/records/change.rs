@@ -301,7 +301,8 @@ impl Draft {
         };
         for (field, change) in changes {
             let Some(value) = resource.value_mut(&mut values, field.name) else { continue };
-            match field.changed(value, change.clone()) {
+            let changed = field.changed(value, change.clone());
+            match changed.and_then(|new| field.check_visible(value, &new).map(|()| new)) {
                 Ok(changed) => *value = changed,
                 Err(fault) => return Err(Rejection::InvalidFields(vec![fault])),
             }

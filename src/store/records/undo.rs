@@ -272,7 +272,7 @@ impl Undo<'_> {
             } else if let Some(field) = resource.field(&name)
                 && let Some(value) = resource.value_mut(&mut draft.values, &name)
             {
-                *value = read_value(row.get_ref(1)?, field.kind)?;
+                *value = field.trimmed(read_value(row.get_ref(1)?, field.kind)?);
             }
         }
         Ok(draft)
