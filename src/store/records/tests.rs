@@ -569,6 +569,7 @@ fn what_does_not_fit_in_an_intact_file_is_found() {
     assert_eq!(problems(&customers).unwrap().len(), 1);
 }
 
+/// The clock was wrong: in 2099, or back in 2020.
 #[test]
 fn an_entry_with_a_wrong_time_is_kept_as_long_as_the_entries_beside_it() {
     let (old, new, ahead) = ("2026-01-01", "2026-09-01", "2099-01-01");
