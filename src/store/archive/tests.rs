@@ -475,35 +475,20 @@ fn a_backup_is_verified_before_anything_changes() {
 }
 
 #[test]
-fn litestreams_tables_are_kept() {
+fn a_file_with_litestreams_tables_is_backed_up_and_restored() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.add(1, &["Eins"]);
-    fixture
-        .live(1)
-        .execute_batch(
-            "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
-             INSERT INTO _litestream_seq VALUES (1, 7)",
-        )
-        .unwrap();
+    let create = "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
+                  INSERT INTO _litestream_seq VALUES (1, 7)";
+    fixture.live(1).execute_batch(create).unwrap();
     let before = fixture.names(1);
     fixture.backup(None);
-    fixture
-        .live(1)
-        .execute_batch(
-            "UPDATE _litestream_seq SET seq = 8; CREATE TABLE _litestream_lock (id INTEGER)",
-        )
-        .unwrap();
+    fixture.live(1).execute_batch("CREATE TABLE _litestream_lock (id INTEGER)").unwrap();
     fixture.add(1, &["Zwei"]);
     fixture.restore(Some("one"), true).unwrap();
     assert_eq!(fixture.names(1), before);
-    let seq = "SELECT seq FROM _litestream_seq";
-    assert_eq!(fixture.live(1).query_row(seq, [], |row| row.get::<_, i64>(0)).unwrap(), 8);
-    assert!(fixture.live(1).table_exists(None, "_litestream_lock").unwrap());
     assert_eq!(fixture.problems(), []);
-    // Litestream does not know the file of another tenant.
-    fixture.restore_into(&fixture.data(), Some("one"), Some("copy"), false).unwrap();
-    assert!(!fixture.live(2).table_exists(None, "_litestream_seq").unwrap());
 }
 
 /// A backup that 1.0.0 has made.
