@@ -366,7 +366,11 @@ fn an_undo_goes_by_the_order_of_the_entries_if_the_clock_was_wrong() {
         api.ids("/customers.php")
     };
     assert_eq!(undo(&["--since", "30m"]), [1, 2, 3], "2099 stands before an entry of now");
-    assert_eq!(undo(&["--since", "2d", "--until", "2h"]), [3], "2099 stands before yesterday");
+    assert_eq!(
+        undo(&["--since", "2d", "--until", "2h", "--yes"]),
+        [3],
+        "2099 stands before yesterday"
+    );
 }
 
 #[test]
