@@ -14,10 +14,6 @@ use jiff::{Span, SpanRelativeTo};
 /// The fewest workers. One receives requests while the others run them.
 pub const MIN_WORKERS: usize = 4;
 
-/// The fewest tenants that can be open at once. With fewer, busy tenants would close each other's
-/// files again and again.
-pub const MIN_OPEN: usize = 16;
-
 /// The workers of a machine with up to 8 cores. Threads are cheap, and the operating system shares
 /// the processor fairly among them. With 32 workers, a tenant runs two requests at a time, and a
 /// quiet tenant finds a free worker beside 15 busy tenants.
@@ -92,11 +88,6 @@ pub struct TlsFiles {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct TenantLimits {
-    /// Tenants open at once, at least 16
-    // The least recently used is closed for the next.
-    #[arg(long = "max-open-tenants", env = "TENANTDESK_MAX_OPEN_TENANTS", value_name = "N",
-          default_value = "256", value_parser = number_from::<MIN_OPEN, 100_000>)]
-    pub open: usize,
     /// How long an entry of a tenant's change log is kept, from 1d to 3650d
     #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_name = "TIME",
           value_parser = retention)]

@@ -23,7 +23,7 @@ use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 use super::{GlobalOptions, tenant_name, unknown_variables};
 use crate::app::App;
 use crate::clock::Clock;
-use crate::config::{Config, MIN_OPEN};
+use crate::config::Config;
 use crate::edge::{Edge, Listeners};
 use crate::files::free_space;
 use crate::model::{Scopes, TenantId};
@@ -71,8 +71,9 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let (_log, lost_lines) = start_log(arguments.log_format);
-    let config = configure(options, arguments, raise_descriptor_limit());
-    tracing::info!(max_open_tenants = config.tenants.open, "starting");
+    raise_descriptor_limit();
+    let config = configure(options, arguments);
+    tracing::info!("starting");
     for variable in unknown_variables() {
         tracing::warn!(variable, "the variable sets no option; is it misspelt?");
     }
@@ -171,23 +172,14 @@ fn start_log(format: LogFormat) -> (WorkerGuard, ErrorCounter) {
     (guard, lost)
 }
 
-/// The configuration. `descriptors` is the limit on open files.
-fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -> Config {
-    let mut config = arguments.config.clone();
-    config.data_dir.clone_from(&options.data_dir);
-    // An open tenant uses three descriptors, and two for each extra connection. Half of all
-    // descriptors belong to clients.
-    let affordable = usize::try_from(descriptors / 16).unwrap_or(usize::MAX);
-    config.tenants.open = config.tenants.open.min(affordable).max(MIN_OPEN);
-    config
+fn configure(options: &GlobalOptions, arguments: &Arguments) -> Config {
+    Config { data_dir: options.data_dir.clone(), ..arguments.config.clone() }
 }
 
-/// Raises the soft limit on open files to the hard limit and returns the soft limit.
-fn raise_descriptor_limit() -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let effective = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
-    effective.current.unwrap_or(u64::MAX)
+/// Raises the soft limit on open files to the hard limit. If that fails, the soft limit stays.
+fn raise_descriptor_limit() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Measures the free space, and warns if it is little.

@@ -641,7 +641,6 @@ fn a_wrong_value_of_an_option_is_explained() {
         (&["serve", "--listen", "0.0.0.0"][..], "an IP address and a port, such as 0.0.0.0:8080"),
         (&["serve", "--metrics-listen", "9180"], "an IP address and a port, such as 0.0.0.0:8080"),
         (&["serve", "--workers", "ten"], "not a whole number from 4 to 1024"),
-        (&["serve", "--max-open-tenants", "5"], "not a whole number from 16 to 100000"),
         (&["serve", "--rate-limit", "0"], "not a whole number from 1"),
         (&["doctor", "--backup-age=-1"], "a number of days from 0 to 65535"),
         (&["doctor", "--backup-age=ten"], "a number of days from 0 to 65535"),

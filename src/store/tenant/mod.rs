@@ -46,6 +46,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How long a failure with the cause of the last one is not logged again.
 const LOG_PAUSE: Duration = Duration::from_mins(1);
 
+/// The most tenants that are open at once. Each has three descriptors or more, and up to 3 MiB.
+const MAX_OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+
 /// How long a file stays open, and its writer runs, without being used.
 const MAX_IDLE: Duration = Duration::from_mins(2);
 
@@ -91,10 +94,9 @@ enum State {
 impl Tenants {
     pub fn new(registry: Arc<Registry>, limits: TenantLimits) -> Tenants {
         let opener = ScheduledThreadPool::builder().num_threads(2).thread_name_pattern("opener");
-        let most = NonZeroUsize::new(limits.open).unwrap_or(NonZeroUsize::MIN);
         Tenants {
             registry,
-            slots: Mutex::new(LruCache::new(most)),
+            slots: Mutex::new(LruCache::new(MAX_OPEN)),
             limits,
             opener: Arc::new(opener.build()),
             writers: Arc::default(),

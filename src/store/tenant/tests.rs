@@ -33,12 +33,9 @@ fn data_dir(count: i64) -> tempfile::TempDir {
     directory
 }
 
-fn tenants_with(directory: &tempfile::TempDir, limits: TenantLimits) -> Tenants {
-    Tenants::new(Arc::new(Registry::open(directory.path()).unwrap()), limits)
-}
-
 fn tenants(directory: &tempfile::TempDir) -> Tenants {
-    tenants_with(directory, Config::new("").tenants)
+    let registry = Registry::open(directory.path()).unwrap();
+    Tenants::new(Arc::new(registry), Config::new("").tenants)
 }
 
 /// The file as a command opens it.
@@ -138,7 +135,8 @@ fn exists(tenant: &Tenant, id: i64) -> bool {
 #[test]
 fn the_least_recently_used_is_closed_for_the_next() {
     let directory = data_dir(5);
-    let tenants = tenants_with(&directory, TenantLimits { open: 3, ..Config::new("").tenants });
+    let tenants = tenants(&directory);
+    tenants.slots.lock().resize(NonZeroUsize::new(3).unwrap());
     for id in (1..=5).chain(1..=5) {
         let tenant = tenants.open(TenantId(id)).unwrap();
         add_customer(&tenant, "");
