@@ -195,7 +195,14 @@ fn files_of_databases(data_dir: &Path) -> Vec<PathBuf> {
 fn check_databases(findings: &[Finding]) -> Vec<Check> {
     const ADVICE: &str = "; docs/recovery.md, \"A damaged file\", has the cure";
     let (mut checks, mut intact) = (Vec::new(), 0);
-    for Finding { database, problems, is_orphan, is_damaged } in findings {
+    for Finding { database, problems, is_orphan, is_damaged, entries_ahead } in findings {
+        if *entries_ahead > 0 {
+            let message = format!(
+                "{entries_ahead} of the entries of its change log are from the future: the clock \
+                 was wrong, or is"
+            );
+            checks.push(Check::new(database, State::Warning, message));
+        }
         if *is_orphan {
             let message = format!("{ORPHAN}; move it away if no tenant is missing");
             checks.push(Check::new(database, State::Warning, message));

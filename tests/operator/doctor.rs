@@ -303,6 +303,23 @@ fn keys_that_end_within_14_days_are_a_warning() {
     assert_eq!(state(&data_dir.cli(&["--json", "doctor"]).done(), "keys"), "ok");
 }
 
+#[test]
+fn entries_from_the_future_are_a_warning() {
+    let data_dir = with_tenants();
+    let file = data_dir.data().join("tenants/1.db");
+    database(&file)
+        .execute_batch(
+            "INSERT INTO changes (seq, at, resource, record_id, action, fields, by_name)
+             SELECT last_seq + 1, '2099-01-01T00:00:00Z', 'customers', 1, 'updated', '[]', 'import'
+             FROM changes_state;
+             UPDATE changes_state SET last_seq = last_seq + 1",
+        )
+        .unwrap();
+    let output = data_dir.cli(&["--json", "doctor"]).done();
+    assert_eq!(state(&output, "tenants/1.db"), "warning");
+    assert!(output.stdout.contains("from the future"), "{output:?}");
+}
+
 /// The disk with the data directory was not mounted, and the service has begun a new one.
 #[test]
 fn an_empty_data_directory_beside_a_backup_of_tenants_is_a_fault() {

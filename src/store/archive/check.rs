@@ -9,12 +9,14 @@ use std::ptr;
 
 use rusqlite::Connection;
 
+use crate::clock::Clock;
 use crate::model::{ALL, TenantId};
 use crate::store::data_dir::{
     DataDir, TENANT, registry_database, tenant_database, tenant_file_ids,
 };
 use crate::store::database::{self, Database, Role, Schema};
 use crate::store::error::OpenError;
+use crate::store::records::Reading;
 use crate::store::registry::TenantRow;
 
 /// The result for one database.
@@ -30,6 +32,8 @@ pub struct Finding {
     pub is_orphan: bool,
     /// Whether content is lost, so that only a backup helps.
     pub is_damaged: bool,
+    /// How many entries of the change log are from the future. The clock was wrong.
+    pub entries_ahead: i64,
 }
 
 /// The problems of each kind that are listed for one database.
@@ -55,8 +59,13 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
         let file = tenant_database(data_dir, *id);
         if known.as_ref().is_some_and(|known| !known.contains(id)) {
             let database = file.name_in(data_dir);
-            let (is_orphan, is_damaged) = (true, false);
-            findings.push(Finding { database, problems: Vec::new(), is_orphan, is_damaged });
+            findings.push(Finding {
+                database,
+                problems: Vec::new(),
+                is_orphan: true,
+                is_damaged: false,
+                entries_ahead: 0,
+            });
             continue;
         }
         let finding = examine(&file, data_dir);
@@ -89,11 +98,17 @@ fn tenant_ids(registry: &Database) -> Option<BTreeSet<TenantId>> {
 }
 
 fn examine(file: &Database, data_dir: &Path) -> Finding {
+    let mut entries_ahead = 0;
     let (problems, is_damaged) = match file.copy_to_examine(&data_dir.join(".examined")) {
         Ok(copy) => {
             let differences = listed(database::differences(&copy, file.schema));
             if differences.is_empty() {
                 let found = problems(&copy, file.schema);
+                if found.is_empty() && ptr::eq(file.schema, &TENANT) {
+                    let now = Clock::system().now().timestamp();
+                    let ahead = Reading::new(&copy).count_changes_ahead(now);
+                    entries_ahead = ahead.unwrap_or_default();
+                }
                 let is_damaged = !found.is_empty();
                 (found, is_damaged)
             } else {
@@ -105,7 +120,8 @@ fn examine(file: &Database, data_dir: &Path) -> Finding {
             (vec![error.to_string()], is_damaged)
         }
     };
-    Finding { database: file.name_in(data_dir), problems, is_orphan: false, is_damaged }
+    let database = file.name_in(data_dir);
+    Finding { database, problems, is_orphan: false, is_damaged, entries_ahead }
 }
 
 /// Finds problems of one kind.

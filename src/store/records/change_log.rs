@@ -286,6 +286,13 @@ impl Reading<'_> {
         Ok(Some(ChangesPage { json: json.take(), next: Position { lineage, seq }, more }))
     }
 
+    /// How many entries the clock at `now` cannot have dated: it was wrong.
+    pub fn count_changes_ahead(&self, now: Timestamp) -> Result<i64, DatabaseError> {
+        let latest = Timestamp::from_unix(now.unix().saturating_add(MAX_AHEAD));
+        let sql = "SELECT count(*) FROM changes WHERE at > ?";
+        self.connection().query_row(sql, [latest], |row| row.get(0))
+    }
+
     /// Writes the entry of a row of [`ENTRY_COLUMNS`], with its record as it is now.
     fn write_entry(&self, json: &mut JsonWriter, row: &Row<'_>) -> Result<(), DatabaseError> {
         json.begin_object();
