@@ -88,7 +88,7 @@ fn workbooks_of_other_programs_are_imported() {
         let custom = |share: &str| json!({"share": share, "sum": "3"});
         let expected = [
             json!([["Laptop", "007", "2024-02-29", 129_950, true, "a\nb"], custom("0.19")]),
-            json!([["Screen ", "1E5", "1999-12-31", 10_000, false, "=1+1"], custom("1")]),
+            json!([["Screen", "1E5", "1999-12-31", 10_000, false, "=1+1"], custom("1")]),
             json!([["Server", "4711", null, 10, false, null], {}]),
         ];
         assert_eq!(records, expected, "{name}");
