@@ -30,7 +30,7 @@ use crate::store::error::{DatabaseError, explain};
 /// Selects the entries that meet all of these conditions.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The first and the last second, in the form of `at` ([`Undo::bounds`]).
+    /// The first and the last second, in the form of `at` (`Undo::bounds`).
     pub since: Option<String>,
     pub until: Option<String>,
     pub key: Option<KeyId>,
