@@ -264,14 +264,8 @@ impl State {
         for (number, change) in changes.iter().enumerate() {
             let outcome = state.change(operation, change, number, &mut entries)?;
             if outcome.status >= 300 {
-                // The `ETag` of a 412 belongs to the record without the batch.
-                let version = match change {
-                    Change::Put { id, .. } | Change::Delete { id, .. } => {
-                        self.records.get(id).and_then(|record| record.version)
-                    }
-                    Change::Post(_) | Change::Upsert(_) => None,
-                };
-                let version = outcome.version.and(version);
+                // A 412 of a batch has no `ETag`.
+                let version = outcome.version.filter(|_| !is_batch);
                 let outcome = Outcome { version, ..outcome };
                 return Some((self.clone(), Answer::Failed { outcome, number }));
             }
