@@ -43,7 +43,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a failure with the cause of the last one is not logged again.
+/// How long a failure of the kind of the last one is not logged again.
 const LOG_PAUSE: Duration = Duration::from_mins(1);
 
 /// The most tenants that are open at once. Each has three descriptors or more, and up to 3 MiB.
@@ -77,10 +77,10 @@ struct Slot {
     failure: Arc<Failure>,
 }
 
-/// The cause of the last failure that was logged, and when. If a file is damaged, each of its
-/// requests fails with the same cause, and one line a minute is enough. A file that could be opened
+/// The kind of the last failure that was logged, and when. All requests for a damaged file fail,
+/// each where it meets the damage, and one line a minute is enough. A file that could be opened
 /// begins anew, so that its next failure is logged at once.
-type Failure = Mutex<Option<(String, Instant)>>;
+type Failure = Mutex<Option<(StoreError, Instant)>>;
 
 #[derive(Default)]
 enum State {
@@ -222,7 +222,7 @@ fn unavailable(
 ) -> StoreError {
     let (file, cause) = (database.path().display(), cause.to_string());
     let mut last = failure.lock();
-    if last.as_ref().is_some_and(|(logged, at)| *logged == cause && at.elapsed() < LOG_PAUSE) {
+    if last.is_some_and(|(logged, at)| logged == kind && at.elapsed() < LOG_PAUSE) {
         return kind;
     }
     match kind {
@@ -235,7 +235,7 @@ fn unavailable(
         StoreError::DiskFull => tracing::error!(%file, cause, "the disk is full"),
         _ => tracing::error!(%file, cause, "the tenant's file cannot be used"),
     }
-    *last = Some((cause, Instant::now()));
+    *last = Some((kind, Instant::now()));
     kind
 }
 
