@@ -2,8 +2,8 @@
 //!
 //! A request takes two steps. [`Application::admit`] runs in the thread that received the request.
 //! While it runs, other requests wait to be received, so it waits for no commit, no tenant's file
-//! and no password hash. It reads at most the registry, which takes some 10 µs, and returns
-//! either the response or a [`Job`]. [`Application::run`] answers the job once it is its turn.
+//! and no password hash. It reads at most the registry, and returns either the response or a
+//! [`Job`]. [`Application::run`] answers the job once it is its turn.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -13,14 +13,13 @@ use ::http::HeaderMap;
 use serde_json::json;
 
 use crate::api::routes::{self, PublicPage, Route};
-use crate::api::{Api, ApiCall};
+use crate::api::{Admission, Api, Job};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::files;
 use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
-use crate::model::TenantId;
-use crate::panel::{Admission, Panel};
+use crate::panel::Panel;
 use crate::store::registry::Registry;
 use crate::store::{DataDir, OpenError, Tenants};
 use crate::words;
@@ -102,10 +101,13 @@ pub trait Application: Send + Sync {
     fn max_body(&self, path: &str, headers: &HeaderMap) -> usize;
 
     /// The first step of every other request. `responder` gets what the log says of the tenant.
-    fn admit(&self, request: &Request, responder: &mut Responder) -> FirstStep;
+    fn admit(&self, request: &Request, responder: &mut Responder) -> Admission;
 
     /// The second step: answers a request that has waited for its turn.
     fn run(&self, job: Job, request: &Request, responder: Responder);
+
+    /// The response if too many requests wait in the job's lane.
+    fn overloaded(&self, job: Job) -> Response;
 }
 
 pub enum Probe {
@@ -113,41 +115,6 @@ pub enum Probe {
     Health,
     /// `/readyz`
     Ready,
-}
-
-/// The result of the first step.
-pub enum FirstStep {
-    Respond(Response),
-    /// The request waits in the lane until a worker runs the job.
-    Wait(Lane, Job),
-}
-
-/// A queue of requests that share a limit on running jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lane {
-    /// The API requests of a tenant.
-    Tenant(TenantId),
-    /// The panel's requests with a session of the tenant. A form holds its worker until the
-    /// registry has committed, which takes long if the disk is slow.
-    Panel(TenantId),
-    /// The panel's forms that hash a password. Each takes 20 ms and 19 MiB.
-    Passwords,
-}
-
-/// The work that answers a request.
-pub enum Job {
-    Api(Box<ApiCall>),
-    Panel,
-}
-
-impl Job {
-    /// The response if too many requests wait in the lane.
-    pub fn overloaded(&self) -> Response {
-        match self {
-            Job::Api(_) => ApiError::overloaded().into(),
-            Job::Panel => Panel::overloaded(),
-        }
-    }
 }
 
 impl Application for App {
@@ -171,30 +138,14 @@ impl Application for App {
         routes::max_body(path, headers)
     }
 
-    fn admit(&self, request: &Request, responder: &mut Responder) -> FirstStep {
+    fn admit(&self, request: &Request, responder: &mut Responder) -> Admission {
         let Some((_, route)) = routes::find(&request.path) else {
-            return FirstStep::Respond(routes::not_found(&request.path).into());
+            return Admission::Respond(routes::not_found(&request.path).into());
         };
         match route {
-            Route::Page(page) => FirstStep::Respond(self.page(page, request)),
-            Route::Api(operations) => match self.api.admit(operations, request) {
-                Ok(call) => {
-                    responder.log_tenant(&call.principal.tenant_name, &call.principal.key.prefix);
-                    FirstStep::Wait(
-                        Lane::Tenant(call.principal.key.tenant_id),
-                        Job::Api(Box::new(call)),
-                    )
-                }
-                Err(error) => FirstStep::Respond(error.into()),
-            },
-            Route::Panel => match self.panel.admit(request) {
-                Admission::Respond(response) => FirstStep::Respond(response),
-                Admission::HashPassword => FirstStep::Wait(Lane::Passwords, Job::Panel),
-                Admission::SignedIn(tenant) => {
-                    responder.log_tenant(&tenant.name, "");
-                    FirstStep::Wait(Lane::Panel(tenant.id), Job::Panel)
-                }
-            },
+            Route::Page(page) => Admission::Respond(self.page(page, request)),
+            Route::Api(operations) => self.api.admit(operations, request, responder),
+            Route::Panel => self.panel.admit(request, responder),
         }
     }
 
@@ -205,6 +156,13 @@ impl Application for App {
                 let response = self.panel.respond(request, &mut responder);
                 responder.send(response);
             }
+        }
+    }
+
+    fn overloaded(&self, job: Job) -> Response {
+        match job {
+            Job::Api(_) => ApiError::overloaded().into(),
+            Job::Panel => Panel::overloaded(),
         }
     }
 }

@@ -14,4 +14,4 @@ mod operations;
 mod pipeline;
 mod whoami;
 
-pub use pipeline::{Api, ApiCall};
+pub use pipeline::{Admission, Api, Job, Lane};

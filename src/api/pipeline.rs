@@ -20,17 +20,43 @@ use http::header::AUTHORIZATION;
 
 use super::operations::{self, CheckedWrite};
 use super::parameters::Handling;
-use super::rate_limit::RateLimiter;
+use super::rate_limit::{RateLimitStatus, RateLimiter};
 use super::routes::{Action, Operation};
 use super::{batch, changes, whoami};
 use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
-use crate::model::Scopes;
+use crate::model::{Scopes, TenantId};
 use crate::secret;
 use crate::store::registry::{KeyState, Principal, Registry};
 use crate::store::{
     Actor, Answer, ChangeContext, Changed, KeyLabel, Mutation, MutationClient, Outcome, Tenant,
     Tenants,
 };
+
+/// The result of a request's first step: of `admit`.
+pub enum Admission {
+    Respond(Response),
+    /// The request waits in the lane until a worker runs the job, which is the second step.
+    Wait(Lane, Job),
+}
+
+/// A queue of requests that share a limit on running jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// The API requests of a tenant.
+    Tenant(TenantId),
+    /// The panel's requests with a session of the tenant. A form holds its worker until the
+    /// registry has committed, which takes long if the disk is slow.
+    Panel(TenantId),
+    /// The panel's forms that hash a password. Each takes 20 ms and 19 MiB. No other form waits for
+    /// them: a flood of sign-ins must not keep an admin from revoking a key.
+    Passwords,
+}
+
+/// The work that answers a request.
+pub enum Job {
+    Api(Box<ApiCall>),
+    Panel,
+}
 
 /// The API of the records of every tenant.
 pub struct Api {
@@ -51,44 +77,71 @@ impl Api {
         Api { registry, tenants, limiter: RateLimiter::new(rate_limit) }
     }
 
-    /// Looks up the key of a request to a path with these operations.
-    ///
-    /// The key is looked up before the request waits, because it names the tenant in whose lane the
-    /// request waits.
+    /// Looks up the key of a request to a path with these operations. The key names the tenant in
+    /// whose lane the request waits.
     pub fn admit(
         &self,
         operations: &'static [Operation],
         request: &Request,
-    ) -> Result<ApiCall, ApiError> {
+        responder: &mut Responder,
+    ) -> Admission {
         if request.method == Method::OPTIONS {
             // A browser asks before it sends a key.
-            return Err(Operation::not_allowed(operations, &request.method));
+            let error = Operation::not_allowed(operations, &request.method);
+            return Admission::Respond(error.into());
         }
-        let principal = authenticate(&self.registry, request)?;
-        Ok(ApiCall { principal, operations })
-    }
-
-    /// Makes the other checks, and answers the request.
-    pub fn respond(&self, call: ApiCall, request: &Request, mut responder: Responder) {
-        match self.check(&call, request, &mut responder) {
-            Err(error) => responder.send(error.into()),
-            Ok(NextStep::Respond(response)) => responder.send(response),
-            Ok(NextStep::Write(tenant, write)) => {
-                let key = KeyLabel::from(call.principal.key);
-                make_changes(&tenant, key, request, write, responder);
+        match authenticate(&self.registry, request) {
+            Ok(principal) => {
+                responder.log_tenant(&principal.tenant_name, &principal.key.prefix);
+                let lane = Lane::Tenant(principal.key.tenant_id);
+                Admission::Wait(lane, Job::Api(Box::new(ApiCall { principal, operations })))
             }
+            Err(error) => Admission::Respond(error.into()),
         }
     }
 
-    /// Makes the checks from 10 on in contract section 5, and answers a request that reads. Checks
-    /// 4 to 9 are in [`authenticate`]. Checks that need a write transaction, from
-    /// 24 on, are made by the writer.
+    /// Makes the other checks, and answers the request. A request that writes is answered by the
+    /// tenant's writer, which makes the checks from 24 on.
+    pub fn respond(&self, call: ApiCall, request: &Request, mut responder: Responder) {
+        let (tenant, action, rate_limit) = match self.check(&call, request, &mut responder) {
+            Ok(checked) => checked,
+            Err(error) => return responder.send(error.into()),
+        };
+        // If the client asks for strict handling, every response from here on says so.
+        let handling = Handling::parse(request);
+        responder.add_headers(handling.header());
+        let (principal, scopes) = (&call.principal, call.principal.key.scopes);
+        let response = match action {
+            Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
+                match operations::check_write(request, resource, handling, &mut responder) {
+                    Ok(write) => {
+                        let key = KeyLabel::from(call.principal.key);
+                        return make_changes(&tenant, key, request, write, responder);
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Action::Batch => match batch::check(request, scopes, handling) {
+                Ok(write) => {
+                    let key = KeyLabel::from(call.principal.key);
+                    return make_changes(&tenant, key, request, write, responder);
+                }
+                Err(error) => Err(error),
+            },
+            Action::Read(resource) => operations::read(&tenant, request, resource, scopes),
+            Action::Changes => changes::read(&tenant, request, scopes),
+            Action::Whoami => whoami::whoami(request, principal, rate_limit),
+        };
+        responder.send(response.unwrap_or_else(Response::from));
+    }
+
+    /// Makes the checks 10 to 13 of contract section 5. Checks 4 to 9 are in [`authenticate`].
     fn check(
         &self,
         ApiCall { principal, operations }: &ApiCall,
         request: &Request,
         responder: &mut Responder,
-    ) -> Result<NextStep, ApiError> {
+    ) -> Result<(Arc<Tenant>, Action, RateLimitStatus), ApiError> {
         let (key, now) = (&principal.key, request.received_at);
         // Tenant database.
         let tenant = if request.method.is_safe() {
@@ -114,31 +167,8 @@ impl Api {
         // Method.
         let operation =
             operation.ok_or_else(|| Operation::not_allowed(operations, &request.method))?;
-        // If the client asks for strict handling, every response from here on says so.
-        let handling = Handling::parse(request);
-        responder.add_headers(handling.header());
-        // The operation's own checks.
-        let response = match operation.action {
-            Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
-                let write = operations::check_write(request, resource, handling, responder)?;
-                return Ok(NextStep::Write(tenant, write));
-            }
-            Action::Batch => {
-                return Ok(NextStep::Write(tenant, batch::check(request, key.scopes, handling)?));
-            }
-            Action::Read(resource) => operations::read(&tenant, request, resource, key.scopes)?,
-            Action::Changes => changes::read(&tenant, request, key.scopes)?,
-            Action::Whoami => whoami::whoami(request, principal, rate_limit)?,
-        };
-        Ok(NextStep::Respond(response))
+        Ok((tenant, operation.action, rate_limit))
     }
-}
-
-/// The rest of the work for a request that passed its checks.
-enum NextStep {
-    Respond(Response),
-    /// Makes the changes in the tenant's writer, which sends the response.
-    Write(Arc<Tenant>, CheckedWrite),
 }
 
 /// Gives the changes to the tenant's writer, which also answers a repeat.

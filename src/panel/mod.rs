@@ -18,10 +18,11 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::routes::PANEL_PATH;
+use crate::api::{Admission, Job, Lane};
 use crate::http::response::encode_unprintable;
 use crate::http::{Method, Request, Responder, Response};
 use crate::model::KeyId;
-use crate::store::registry::{EventKind, Registry, TenantRow};
+use crate::store::registry::{EventKind, Registry};
 use forms::Form;
 use pages::{NO_NOTICE, Notice, OVERLOADED, Page, PendingKey, SCRIPT, SESSION_ENDED, STYLE, View};
 use session::{AdminRequest, Attempts, Session, sign_in, sign_in_page};
@@ -38,16 +39,6 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
          img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 });
-
-/// How a request to the panel goes on.
-pub enum Admission {
-    Respond(Response),
-    /// The form hashes a password. No other form waits for it: a flood of sign-ins must not keep an
-    /// admin from revoking a key.
-    HashPassword,
-    /// The request of an admin of this tenant reads or changes the registry.
-    SignedIn(TenantRow),
-}
 
 /// The panel and its state in memory, which is bounded and lost by a restart.
 pub struct Panel {
@@ -73,29 +64,34 @@ impl Panel {
     }
 
     /// The first step of a request. It reads the session, and changes nothing.
-    pub fn admit(&self, request: &Request) -> Admission {
-        let admission = self.find_admission(request);
-        let failed = |notice| Admission::Respond(failure_page(notice));
-        match admission.unwrap_or_else(failed) {
-            Admission::Respond(page) => Admission::Respond(protect(page)),
-            waits => waits,
+    pub fn admit(&self, request: &Request, responder: &mut Responder) -> Admission {
+        match self.find_admission(request, responder) {
+            Ok(Admission::Respond(page)) => Admission::Respond(protect(page)),
+            Ok(waits) => waits,
+            Err(notice) => Admission::Respond(protect(failure_page(notice))),
         }
     }
 
-    fn find_admission(&self, request: &Request) -> Result<Admission, Notice> {
+    fn find_admission(
+        &self,
+        request: &Request,
+        responder: &mut Responder,
+    ) -> Result<Admission, Notice> {
         let form = Form::read(request)?;
         if is_form(request, &form, "sign-in") {
-            return Ok(Admission::HashPassword);
+            return Ok(Admission::Wait(Lane::Passwords, Job::Panel));
         }
-        Ok(match Session::find(self, request)? {
-            None => Admission::Respond(signed_out(request, &form)),
-            Some(_) if is_form(request, &form, "password") => Admission::HashPassword,
-            Some(session) => Admission::SignedIn(session.tenant),
-        })
+        let Some(Session { tenant, .. }) = Session::find(self, request)? else {
+            return Ok(Admission::Respond(signed_out(request, &form)));
+        };
+        responder.log_tenant(&tenant.name, "");
+        let is_password = is_form(request, &form, "password");
+        let lane = if is_password { Lane::Passwords } else { Lane::Panel(tenant.id) };
+        Ok(Admission::Wait(lane, Job::Panel))
     }
 
-    /// Returns a page or a redirect for a request on the panel's path, whatever its method.
-    /// `responder` gets the name of the tenant that is signed in, for the log.
+    /// Answers a request on the panel's path, whatever its method.
+    /// `responder` gets the name of a tenant that has signed in, for the log.
     pub fn respond(&self, request: &Request, responder: &mut Responder) -> Response {
         protect(self.handle(request, responder).unwrap_or_else(failure_page))
     }
@@ -110,7 +106,6 @@ impl Panel {
         let Some(session) = &Session::find(self, request)? else {
             return Ok(signed_out(request, &form));
         };
-        responder.log_tenant(&session.tenant.name, "");
         let admin = AdminRequest { panel: self, request, session };
         if request.method == Method::POST { admin.post(&form) } else { admin.get(&form) }
     }

@@ -30,7 +30,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use crate::app::{Application, FirstStep, Job, Lane};
+use crate::api::{Admission, Job, Lane};
+use crate::app::Application;
 use crate::http::request::address_of;
 use crate::http::{ApiError, Request, Responder};
 use crate::metrics::Metrics;
@@ -185,7 +186,7 @@ impl Shared {
                 if let Err(rejected) = queue.scheduler.add(lane, client, waiting) {
                     let WaitingRequest { job, exchange } = rejected;
                     drop(queue);
-                    exchange.responder.send(job.overloaded());
+                    exchange.responder.send(self.app.overloaded(job));
                     queue = self.queue.lock();
                 }
             } else {
@@ -201,11 +202,11 @@ impl Shared {
             return None;
         }
         match self.app.admit(&exchange.request, &mut exchange.responder) {
-            FirstStep::Respond(response) => {
+            Admission::Respond(response) => {
                 exchange.responder.send(response);
                 None
             }
-            FirstStep::Wait(lane, job) => Some((lane, WaitingRequest { job, exchange })),
+            Admission::Wait(lane, job) => Some((lane, WaitingRequest { job, exchange })),
         }
     }
 

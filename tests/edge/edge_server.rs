@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use serde_json::{Value, json};
-use tenantdesk::app::{Application, FirstStep, Job, Lane, Probe};
+use tenantdesk::api::{Admission, Job, Lane};
+use tenantdesk::app::{Application, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::edge::Edge;
@@ -55,12 +56,12 @@ impl Application for Echo {
         MAX_BODY
     }
 
-    fn admit(&self, request: &Request, _: &mut Responder) -> FirstStep {
+    fn admit(&self, request: &Request, _: &mut Responder) -> Admission {
         self.forwarded.lock().unwrap().push(request.clone());
         if request.path == "/stuck" {
             thread::sleep(Duration::from_mins(1));
         }
-        FirstStep::Wait(lane(request), Job::Panel)
+        Admission::Wait(lane(request), Job::Panel)
     }
 
     fn run(&self, _: Job, request: &Request, reply: Responder) {
@@ -73,6 +74,10 @@ impl Application for Echo {
             }
             _ => respond(request, reply),
         }
+    }
+
+    fn overloaded(&self, _: Job) -> Response {
+        ApiError::overloaded().into()
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use http::HeaderMap;
 use serde_json::json;
-use tenantdesk::app::{App, Application, FirstStep, Job, Lane, Probe};
+use tenantdesk::api::{Admission, Job, Lane};
+use tenantdesk::app::{App, Application, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::http::{ApiError, Method, Request, Responder, Response};
 use tenantdesk::model::{CUSTOMER, KeyId, TenantId, Value};
@@ -86,9 +87,9 @@ impl Application for Panicking {
         self.0.max_body(path, headers)
     }
 
-    fn admit(&self, request: &Request, responder: &mut Responder) -> FirstStep {
+    fn admit(&self, request: &Request, responder: &mut Responder) -> Admission {
         match request.path.as_str() {
-            "/panic" => FirstStep::Wait(Lane::Tenant(TenantId(1)), Job::Panel),
+            "/panic" => Admission::Wait(Lane::Tenant(TenantId(1)), Job::Panel),
             _ => self.0.admit(request, responder),
         }
     }
@@ -105,6 +106,10 @@ impl Application for Panicking {
             }
             _ => self.0.run(job, request, responder),
         }
+    }
+
+    fn overloaded(&self, job: Job) -> Response {
+        self.0.overloaded(job)
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderMap;
-use tenantdesk::app::{App, Application, FirstStep, Job, Probe};
+use tenantdesk::api::{Admission, Job};
+use tenantdesk::app::{App, Application, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::edge::{Edge, EdgeError, Listeners};
@@ -125,12 +126,16 @@ impl Application for Present {
         self.app().max_body(path, headers)
     }
 
-    fn admit(&self, request: &Request, responder: &mut Responder) -> FirstStep {
+    fn admit(&self, request: &Request, responder: &mut Responder) -> Admission {
         self.app().admit(request, responder)
     }
 
     fn run(&self, job: Job, request: &Request, responder: Responder) {
         self.app().run(job, request, responder);
+    }
+
+    fn overloaded(&self, job: Job) -> Response {
+        self.app().overloaded(job)
     }
 }
 

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderMap;
-use tenantdesk::app::{Application, FirstStep, Job, Probe};
+use tenantdesk::api::{Admission, Job};
+use tenantdesk::app::{Application, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::http::request::MAX_BODY;
-use tenantdesk::http::{Body, Method, Request, Responder, Response};
+use tenantdesk::http::{ApiError, Body, Method, Request, Responder, Response};
 
 use super::fuzz;
 use crate::support::in_process::serve;
@@ -106,13 +107,17 @@ impl Application for Recorder {
         MAX_BODY
     }
 
-    fn admit(&self, request: &Request, _: &mut Responder) -> FirstStep {
+    fn admit(&self, request: &Request, _: &mut Responder) -> Admission {
         self.0.lock().unwrap().push(request.clone());
         // A response without a body for every method, so that the client can separate responses.
-        FirstStep::Respond(Response::empty(204))
+        Admission::Respond(Response::empty(204))
     }
 
     fn run(&self, _: Job, _: &Request, _: Responder) {}
+
+    fn overloaded(&self, _: Job) -> Response {
+        ApiError::overloaded().into()
+    }
 }
 
 #[test]
