@@ -27,10 +27,7 @@ use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
 use crate::model::{Scopes, TenantId};
 use crate::secret;
 use crate::store::registry::{KeyState, Principal, Registry};
-use crate::store::{
-    Actor, Answer, ChangeContext, Changed, KeyLabel, Mutation, MutationClient, Outcome, Tenant,
-    Tenants,
-};
+use crate::store::{Actor, ChangeContext, KeyLabel, Mutation, Outcome, Tenant, Tenants};
 
 /// The result of a request's first step: of `admit`.
 pub enum Admission {
@@ -176,48 +173,36 @@ fn make_changes(
     tenant: &Tenant,
     key: KeyLabel,
     request: &Request,
-    mut write: CheckedWrite,
+    write: CheckedWrite,
     responder: Responder,
 ) {
+    let CheckedWrite { changes, paths, is_batch, idempotency_key } = write;
     let actor = Actor::Key { key, request_id: request.id };
     tenant.mutate(Mutation {
-        changes: std::mem::take(&mut write.changes),
-        idempotency_key: write.idempotency_key,
+        changes,
+        idempotency_key,
         context: ChangeContext { at: request.received_at.timestamp(), actor },
         since: Instant::now(),
-        client: Box::new(WaitingClient { write, responder }),
+        answer: Box::new(move |changed| match (changed, paths.as_slice()) {
+            ([changed], [path]) if !is_batch => operations::answer(changed, path),
+            (_, paths) => batch::answer(changed, paths),
+        }),
+        send: Box::new(move |outcome| responder.send(respond(outcome, is_batch))),
     });
 }
 
-/// The client of a request whose changes the writer makes.
-struct WaitingClient {
-    /// Without its changes, which the writer has.
-    write: CheckedWrite,
-    responder: Responder,
-}
-
-impl MutationClient for WaitingClient {
-    fn answer(&self, changed: &[Changed]) -> Answer {
-        match (changed, self.write.paths.as_slice()) {
-            ([changed], [path]) if !self.write.is_batch => operations::answer(changed, path),
-            (_, paths) => batch::answer(changed, paths),
+fn respond(outcome: Outcome, is_batch: bool) -> Response {
+    match outcome {
+        Outcome::Changed(answer) => operations::response(answer),
+        Outcome::Replayed(answer) => {
+            operations::response(answer).header("Idempotent-Replayed", "true")
         }
-    }
-
-    fn send(self: Box<Self>, outcome: Outcome) {
-        let result = match outcome {
-            Outcome::Changed(answer) => Ok(operations::response(answer)),
-            Outcome::Replayed(answer) => {
-                Ok(operations::response(answer).header("Idempotent-Replayed", "true"))
-            }
-            Outcome::KeyReused => Err(ErrorCode::IdempotencyKeyReused.into()),
-            Outcome::Rejected(number, rejection) if self.write.is_batch => {
-                Err(ApiError::from(rejection).of_operation(number))
-            }
-            Outcome::Rejected(_, rejection) => Err(rejection.into()),
-            Outcome::Failed(error) => Err(error.into()),
-        };
-        self.responder.send(result.unwrap_or_else(Response::from));
+        Outcome::KeyReused => ApiError::from(ErrorCode::IdempotencyKeyReused).into(),
+        Outcome::Rejected(number, rejection) if is_batch => {
+            ApiError::from(rejection).of_operation(number).into()
+        }
+        Outcome::Rejected(_, rejection) => ApiError::from(rejection).into(),
+        Outcome::Failed(error) => ApiError::from(error).into(),
     }
 }
 

@@ -165,8 +165,8 @@ fn take_back(
     leave: &mut Leave<'_>,
 ) -> anyhow::Result<Undone> {
     let transaction = file.begin(None, || print_stderr(WAITING)).map_err(UndoError::from)?;
-    let writing = transaction.writing();
-    let undone = Undo { writing: &writing, selection, context, leave }.run()?;
+    let writing = transaction.writing(context);
+    let undone = Undo { writing: &writing, selection, leave }.run()?;
     let (changed, records) = extent(&writing, &undone).map_err(UndoError::from)?;
     if !may_change_most && changed > records / 2 {
         bail!(UsageError(format!(

@@ -103,7 +103,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
     let context = ChangeContext { at, actor: Actor::Command { name: "import", run } };
     let wait = || print_stderr(WAITING);
-    let outcome = import.run(source, &mut file, context, wait, &mut |error| report.add(error));
+    let outcome = import.run(source, &mut file, &context, wait, &mut |error| report.add(error));
     if !dry_run {
         file.checkpoint();
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
-use super::registry::Inactive;
-use crate::words::without_error_numbers;
+use crate::model::{Field, FieldCode, FieldError, RecordId, Resource, Version};
+use crate::words::{grouped, without_error_numbers};
 
 /// Why a database cannot be opened. The texts are for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +69,18 @@ pub fn explain(error: &DatabaseError) -> String {
     }
 }
 
+/// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract
+/// section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inactive {
+    /// The operator suspended the tenant.
+    Suspended,
+    /// The operator moves the tenant to another machine.
+    Moving,
+    /// The last day of the trial is past.
+    TrialOver,
+}
+
 /// Why a request's read or mutation was not done. The cause is in the log already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
@@ -103,6 +115,176 @@ impl StoreError {
             Some(ErrorCode::OperationInterrupted) => StoreError::Interrupted,
             _ => StoreError::Unavailable,
         }
+    }
+}
+
+/// Why a change is not made. It is a mistake or a conflict of the client, not a failure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rejection {
+    InvalidFields(Vec<FieldError>),
+    NotFound(&'static Resource, RecordId),
+    /// These records have the same value in the field. There may be more.
+    AmbiguousRecord(&'static Resource, &'static Field, Vec<RecordId>),
+    PreconditionFailed {
+        /// The record's version, if there is a record.
+        present: Option<Version>,
+        /// Whether the client has sent only weak tags, which meet no version.
+        has_only_weak_tags: bool,
+    },
+    /// The field refers to the record of the resource with this id, which does not exist.
+    MissingReference(&'static Field, &'static Resource, i64),
+    /// A device with an employee cannot get the named customer, as the message says.
+    OtherCustomer(String),
+    /// The employee would take so many devices to another customer that the request would change
+    /// too many records.
+    TooManyDevices {
+        employee: RecordId,
+        devices: i64,
+    },
+    /// Other records refer to the record of `resource` that is to be deleted.
+    HasDependents {
+        resource: &'static Resource,
+        /// The database's own message.
+        details: String,
+        /// How many records of which resource refer to it.
+        counts: Vec<(&'static Resource, i64)>,
+    },
+}
+
+/// The most records that one request changes, with all operations of a batch (contract section 2).
+pub(super) const MAX_CHANGED: i64 = 1_000;
+
+/// The most messages about fields in one rejection. Only a body with many custom fields has more.
+const MAX_MESSAGES: usize = 20;
+
+impl Rejection {
+    /// The code of the contract (section 5).
+    pub fn code(&self) -> &'static str {
+        match self {
+            Rejection::InvalidFields(faults) if has_wrong_type(faults) => "bad_request",
+            Rejection::InvalidFields(_) => "validation_failed",
+            Rejection::NotFound(..) => "not_found",
+            Rejection::AmbiguousRecord(..) => "ambiguous_record",
+            Rejection::PreconditionFailed { .. } => "precondition_failed",
+            Rejection::MissingReference(_, target, _) => target.missing_code(),
+            Rejection::OtherCustomer(_) => "bad_request",
+            Rejection::TooManyDevices { .. } | Rejection::HasDependents { .. } => "has_dependents",
+        }
+    }
+
+    /// The fault and the remedy, for people.
+    pub fn message(&self) -> String {
+        match self {
+            Rejection::InvalidFields(faults) if has_wrong_type(faults) => wrong_types(faults),
+            Rejection::InvalidFields(faults) => invalid_values(faults),
+            Rejection::NotFound(Resource { name, .. }, RecordId(id)) => {
+                format!("There is no {name} with the id {id}. Check the id.")
+            }
+            Rejection::AmbiguousRecord(resource, field, ids) => {
+                let ids: Vec<String> = ids.iter().map(|RecordId(id)| id.to_string()).collect();
+                format!(
+                    "Several {} have this {}, such as those with the ids {}. Change one of them by \
+                     its id.",
+                    resource.plural,
+                    field.name,
+                    ids.join(", ")
+                )
+            }
+            Rejection::PreconditionFailed { present: None, .. } => {
+                "\"update_by\" finds no record, so none has a version of \"If-Match\". Nothing was \
+                 changed. Send the request without \"If-Match\" to create the record."
+                    .to_owned()
+            }
+            Rejection::PreconditionFailed { has_only_weak_tags: true, .. } => {
+                "\"If-Match\" has only weak tags (W/\"…\"), which match no version. Nothing was \
+                 changed. A proxy that compresses responses may have weakened them. Read the \
+                 record, and send its member \"etag\", which is right."
+                    .to_owned()
+            }
+            Rejection::PreconditionFailed { .. } => {
+                "The record has another version than those in \"If-Match\". Nothing was changed. \
+                 Read the record, decide again, and send its \"etag\"."
+                    .to_owned()
+            }
+            Rejection::MissingReference(field, target, id) => target.missing_message(field, *id),
+            Rejection::OtherCustomer(message) => message.clone(),
+            Rejection::TooManyDevices { employee: RecordId(employee), devices } => format!(
+                "The {} devices of employee {employee} move along, but a request changes at most {} \
+                 records. Move in steps: set \"employee_id\" of the devices to null, move the \
+                 employee, and give the devices back. Or ask the operator to move the employee by \
+                 \"import --update-by\", which has no such limit.",
+                grouped(devices.unsigned_abs()),
+                grouped(MAX_CHANGED.unsigned_abs())
+            ),
+            Rejection::HasDependents { resource, counts, .. } => format!(
+                "{} to this {}. Delete or reassign the records that refer to it first.",
+                who_refer(counts),
+                resource.name
+            ),
+        }
+    }
+}
+
+/// A text of the wrong type rejects the whole request as `bad_request`.
+fn has_wrong_type(faults: &[FieldError]) -> bool {
+    faults.iter().any(|fault| fault.code == FieldCode::WrongType)
+}
+
+/// The messages of all fields, those with a wrong type first.
+fn wrong_types(faults: &[FieldError]) -> String {
+    let mut faults: Vec<&FieldError> = faults.iter().collect();
+    faults.sort_by_key(|fault| fault.code != FieldCode::WrongType);
+    let mut messages: Vec<String> =
+        faults.iter().take(MAX_MESSAGES).map(|fault| fault.message.clone()).collect();
+    let hidden = faults.len().saturating_sub(MAX_MESSAGES);
+    if hidden > 0 {
+        messages.push(format!("{hidden} more values are not valid."));
+    }
+    messages.join(" ")
+}
+
+/// The message of the first field, which a log or a mail may show alone, and the number of the
+/// others.
+fn invalid_values(faults: &[FieldError]) -> String {
+    let first = faults.first().map_or("", |fault| &fault.message);
+    match faults.len().saturating_sub(1) {
+        0 => first.to_owned(),
+        1 => format!("{first} 1 more field is not valid; \"errors\" has both."),
+        more => format!("{first} {more} more fields are not valid; \"errors\" has all."),
+    }
+}
+
+/// `1 employee refers`, `2 employees and 1 hardware record refer`.
+pub fn who_refer(counts: &[(&Resource, i64)]) -> String {
+    let mut kinds = Vec::new();
+    for (Resource { name, plural, .. }, count) in counts {
+        kinds.push(match count {
+            1 if name == plural => format!("1 {name} record"),
+            1 => format!("1 {name}"),
+            _ if name == plural => format!("{count} {name} records"),
+            _ => format!("{count} {plural}"),
+        });
+    }
+    let verb = if matches!(counts, [(_, 1)]) { "refers" } else { "refer" };
+    format!("{} {verb}", kinds.join(" and "))
+}
+
+/// Why a change is not made. The caller rolls back.
+#[derive(Debug)]
+pub enum ChangeError {
+    Rejected(Rejection),
+    Database(DatabaseError),
+}
+
+impl From<Rejection> for ChangeError {
+    fn from(rejection: Rejection) -> ChangeError {
+        ChangeError::Rejected(rejection)
+    }
+}
+
+impl From<DatabaseError> for ChangeError {
+    fn from(error: DatabaseError) -> ChangeError {
+        ChangeError::Database(error)
     }
 }
 

@@ -19,16 +19,16 @@ mod tenant;
 
 pub use data_dir::{DataDir, REGISTRY_FILE, tenants_dir};
 pub(crate) use database::LAST_LINE;
-pub use error::{DatabaseError, OpenError, StoreError, explain};
+pub use error::{ChangeError, DatabaseError, OpenError, Rejection, StoreError, explain, who_refer};
 pub use records::{
-    Actor, Change, ChangeContext, ChangeError, ChangeKind, Changed, ChangesPage, ChangesQuery,
-    Draft, KeyLabel, Leave, Page, Position, Precondition, Reading, Reason, Record, Rejection,
-    Selection, Start, Target, Undo, UndoError, Undone, Writing, fold, who_refer,
+    Actor, Change, ChangeContext, ChangeKind, Changed, ChangesPage, ChangesQuery, Draft, KeyLabel,
+    Leave, Page, Position, Precondition, Reading, Reason, Record, Selection, Start, Target, Undo,
+    UndoError, Undone, Writing, fold,
 };
 pub use registry::Registry;
 pub use tenant::{
-    Answer, Deadline, FileTransaction, IdempotencyKey, Mutation, MutationClient, Outcome, Tenant,
-    TenantFile, Tenants,
+    Answer, Deadline, FileTransaction, IdempotencyKey, Mutation, Outcome, Tenant, TenantFile,
+    Tenants,
 };
 
 /// The version of the SQLite library in this program.

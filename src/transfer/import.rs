@@ -122,7 +122,7 @@ impl Import<'_> {
         &self,
         source: Source<'_>,
         file: &mut TenantFile,
-        context: ChangeContext,
+        context: &ChangeContext,
         wait: impl FnOnce(),
         report: &mut Report<'_>,
     ) -> Result<Imported, ImportError> {
@@ -132,8 +132,8 @@ impl Import<'_> {
         // An update finds its records along the indexes.
         let filled = if self.mode.key().is_some() { None } else { Some(self.resource) };
         let transaction = file.begin(filled, wait)?;
-        let writing = transaction.writing();
-        let writer = RowWriter { transaction: &transaction, writing: &writing, context };
+        let writing = transaction.writing(context);
+        let writer = RowWriter { transaction: &transaction, writing: &writing };
         let imported = self.import_rows(source, &writing, Some(writer), report)?;
         transaction.commit()?;
         Ok(imported)
@@ -191,7 +191,6 @@ impl Import<'_> {
 struct RowWriter<'a> {
     transaction: &'a FileTransaction<'a>,
     writing: &'a Writing<'a>,
-    context: ChangeContext,
 }
 
 struct Header {
@@ -304,8 +303,8 @@ impl RowImporter<'_> {
             }
         };
         self.count_effect(&draft)?;
-        if let Some(RowWriter { writing, context, .. }) = &self.writer {
-            writing.save(draft, context)?;
+        if let Some(RowWriter { writing, .. }) = &self.writer {
+            writing.save(draft)?;
         }
         Ok(())
     }

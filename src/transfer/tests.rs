@@ -63,7 +63,7 @@ impl Fixture {
         let mut report = |error: &RowError| errors.push(error.to_string());
         let actor = Actor::Command { name: "import", run: Uuid::nil() };
         let context = ChangeContext { at: NOW.parse().unwrap(), actor };
-        let outcome = import.run(source, &mut self.file(1), context, || (), &mut report);
+        let outcome = import.run(source, &mut self.file(1), &context, || (), &mut report);
         (outcome, errors)
     }
 

@@ -13,8 +13,8 @@ use tenantdesk::clock::Clock;
 use tenantdesk::http::{ApiError, Method, Request, Responder, Response};
 use tenantdesk::model::{CUSTOMER, KeyId, TenantId, Value};
 use tenantdesk::store::{
-    Actor, Answer, Change, ChangeContext, ChangeKind, Changed, DatabaseError, Deadline, KeyLabel,
-    Mutation, MutationClient, Outcome, Reading,
+    Actor, Change, ChangeContext, ChangeKind, DatabaseError, Deadline, KeyLabel, Mutation, Outcome,
+    Reading,
 };
 use uuid::Uuid;
 
@@ -43,20 +43,7 @@ fn a_handler_knows_that_its_client_has_gone() {
     assert_eq!(clients.next().unwrap().answer().status, 200);
 }
 
-/// A client whose mutation panics once it has written.
-struct PanickingClient(Responder);
-
-impl MutationClient for PanickingClient {
-    fn answer(&self, _: &[Changed]) -> Answer {
-        panic!("in the middle of a mutation")
-    }
-
-    fn send(self: Box<Self>, outcome: Outcome) {
-        let Outcome::Failed(error) = outcome else { panic!("{outcome:?}") };
-        self.0.send(ApiError::from(error).into());
-    }
-}
-
+/// A mutation that panics once it has written.
 fn insert_and_panic(responder: Responder) -> Mutation {
     let values = vec![(&CUSTOMER.fields[0], Value::Text("Half made".into()))];
     let key = KeyLabel { id: KeyId(1), name: "a key".into(), prefix: "tdk_test".into() };
@@ -66,7 +53,11 @@ fn insert_and_panic(responder: Responder) -> Mutation {
         idempotency_key: None,
         context: ChangeContext { at: Clock::system().now().timestamp(), actor },
         since: Instant::now(),
-        client: Box::new(PanickingClient(responder)),
+        answer: Box::new(|_| panic!("in the middle of a mutation")),
+        send: Box::new(move |outcome| {
+            let Outcome::Failed(error) = outcome else { panic!("{outcome:?}") };
+            responder.send(ApiError::from(error).into());
+        }),
     }
 }
 

@@ -31,7 +31,6 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::read::{MAX_PAGE, Reading, Record};
-use super::write::Writing;
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
 use crate::model::{KeyId, RecordId, Resource, Value, Version};
@@ -73,77 +72,72 @@ pub(super) struct Entry {
     pub(super) before: Option<(String, Version, Timestamp)>,
 }
 
-impl Writing<'_> {
-    /// Takes the number and the time of the next entry, and counts the entry. The caller must write
-    /// the entry with [`Writing::log`] in the same savepoint.
-    ///
-    /// The time is that of `context`. But requests overtake each other, and NTP sets a clock back a
-    /// little. So if the last entry is dated up to [`MAX_AHEAD`] later, the next entry has its time.
-    pub(super) fn next_version(
-        &self,
-        context: &ChangeContext,
-    ) -> rusqlite::Result<(Version, Timestamp)> {
-        let sql = "UPDATE changes_state SET last_seq = last_seq + 1
-                   RETURNING last_seq,
-                     (SELECT at FROM changes ORDER BY seq DESC LIMIT 1)";
-        self.changed.set(self.changed.get() + 1);
-        let mut statement = self.connection().prepare_cached(sql)?;
-        let (version, last): (i64, Option<Timestamp>) =
-            statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let latest = Timestamp::from_unix(context.at.unix().saturating_add(MAX_AHEAD));
-        let last = last.filter(|last| *last <= latest);
-        Ok((Version(version), last.map_or(context.at, |last| last.max(context.at))))
-    }
+/// Takes the number and the time of the next entry, and counts the entry. The caller must
+/// [`append`] the entry in the same savepoint.
+///
+/// The time is that of `context`. But requests overtake each other, and NTP sets a clock back a
+/// little. So if the last entry is dated up to [`MAX_AHEAD`] later, the next entry has its time.
+pub(super) fn next_version(
+    connection: &Connection,
+    context: &ChangeContext,
+) -> rusqlite::Result<(Version, Timestamp)> {
+    let sql = "UPDATE changes_state SET last_seq = last_seq + 1
+               RETURNING last_seq,
+                 (SELECT at FROM changes ORDER BY seq DESC LIMIT 1)";
+    let mut statement = connection.prepare_cached(sql)?;
+    let (version, last): (i64, Option<Timestamp>) =
+        statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let latest = Timestamp::from_unix(context.at.unix().saturating_add(MAX_AHEAD));
+    let last = last.filter(|last| *last <= latest);
+    Ok((Version(version), last.map_or(context.at, |last| last.max(context.at))))
+}
 
-    /// Adds the entry of a change. Its number is the version of `record`, and its time is
-    /// `updated_at`.
-    pub(super) fn log(
-        &self,
-        resource: &Resource,
-        record: &Record,
-        entry: &Entry,
-        context: &ChangeContext,
-    ) -> rusqlite::Result<()> {
-        let Entry { action, fields, before } = entry;
-        let (key, name, prefix, request) = match &context.actor {
-            Actor::Key { key: KeyLabel { id, name, prefix }, request_id } => {
-                (Some(id.0), name.as_str(), Some(prefix), Some(request_id.as_bytes()))
-            }
-            Actor::Command { name, run } => (None, *name, None, Some(run.as_bytes())),
-        };
-        let Record { version: Version(version), id: RecordId(id), updated_at: at, .. } = record;
-        let fields = json!(fields).to_string();
-        let (before, before_version, before_updated_at) = match before {
-            Some((values, Version(version), updated_at)) => {
-                (Some(values), Some(version), Some(updated_at))
-            }
-            None => (None, None, None),
-        };
-        let table = resource.plural;
-        self.connection()
-            .prepare_cached(
-                "INSERT INTO changes (seq, at, resource, record_id, action, fields, before,
-                                      before_version, before_updated_at,
-                                      by_key, by_name, by_prefix, request_id)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            )?
-            .execute(params![
-                version,
-                at,
-                table,
-                id,
-                action,
-                fields,
-                before,
-                before_version,
-                before_updated_at,
-                key,
-                name,
-                prefix,
-                request
-            ])
-            .map(drop)
-    }
+/// Adds the entry of a change. Its number is the version of `record`, and its time is
+/// `updated_at`.
+pub(super) fn append(
+    connection: &Connection,
+    context: &ChangeContext,
+    resource: &Resource,
+    record: &Record,
+    Entry { action, fields, before }: &Entry,
+) -> rusqlite::Result<()> {
+    let (key, name, prefix, request) = match &context.actor {
+        Actor::Key { key: KeyLabel { id, name, prefix }, request_id } => {
+            (Some(id.0), name.as_str(), Some(prefix), Some(request_id.as_bytes()))
+        }
+        Actor::Command { name, run } => (None, *name, None, Some(run.as_bytes())),
+    };
+    let Record { version: Version(version), id: RecordId(id), updated_at: at, .. } = record;
+    let fields = json!(fields).to_string();
+    let (before, before_version, before_updated_at) = match before {
+        Some((values, Version(version), updated_at)) => {
+            (Some(values), Some(version), Some(updated_at))
+        }
+        None => (None, None, None),
+    };
+    connection
+        .prepare_cached(
+            "INSERT INTO changes (seq, at, resource, record_id, action, fields, before,
+                                  before_version, before_updated_at,
+                                  by_key, by_name, by_prefix, request_id)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )?
+        .execute(params![
+            version,
+            at,
+            resource.plural,
+            id,
+            action,
+            fields,
+            before,
+            before_version,
+            before_updated_at,
+            key,
+            name,
+            prefix,
+            request
+        ])
+        .map(drop)
 }
 
 /// Removes the entries that are older than `keep`: the oldest first, and about `count` at most.

@@ -3,8 +3,7 @@
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, params_from_iter};
 
-use super::read::{MAX_PAGE, Reading, Statements, including, read_value, write_row};
-use super::search::fold;
+use super::read::{MAX_PAGE, Reading, Statements, fold, including, read_value, write_row};
 use crate::json_writer::JsonWriter;
 use crate::model::{Bound, Field, ID, KeysetPosition, ListQuery, RecordId, Value};
 use crate::store::error::DatabaseError;

@@ -12,7 +12,7 @@ use crate::json_writer::JsonWriter;
 use crate::model::custom::{parse_text, to_text};
 use crate::model::{ALL, Field, Inclusion, Kind, RecordId, Resource, Value, Version};
 use crate::store::database;
-use crate::store::error::DatabaseError;
+use crate::store::error::{ChangeError, DatabaseError, Rejection};
 
 /// A page ends after the record with which its JSON text has this many bytes (contract sections 4
 /// and 12). Otherwise 200 large records with the records that they include would have 50 MiB.
@@ -148,6 +148,31 @@ impl<'a> Reading<'a> {
     pub fn has_ever_held(&self, resource: &Resource) -> Result<bool, DatabaseError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ? AND seq > 0)";
         self.connection.query_row(sql, [resource.plural], |row| row.get(0))
+    }
+
+    /// The one record that has `value` in `field`.
+    pub fn find_one(
+        &self,
+        resource: &'static Resource,
+        field: &'static Field,
+        value: &Value,
+    ) -> Result<Option<Record>, ChangeError> {
+        let ids = self.find_by(resource, field, value)?;
+        match ids.as_slice() {
+            [] => Ok(None),
+            [id] => Ok(self.record(resource, *id)?),
+            _ => Err(Rejection::AmbiguousRecord(resource, field, ids).into()),
+        }
+    }
+
+    /// Checks that the record exists to which `field` refers with `value`.
+    pub fn check_reference(&self, field: &'static Field, value: &Value) -> Result<(), ChangeError> {
+        if let (Some(target), Value::Integer(id)) = (field.references, value)
+            && !self.exists(target, RecordId(*id))?
+        {
+            return Err(Rejection::MissingReference(field, target, *id).into());
+        }
+        Ok(())
     }
 
     /// Finds the records whose `field` equals `value`, as filters compare. Returns at most ten ids.
@@ -353,4 +378,28 @@ pub(super) fn damaged_text(
     error: impl std::error::Error + Send + Sync + 'static,
 ) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())
+}
+
+/// Unicode's full case folding: SQLite's own folds letter by letter, so that `strasse` would miss
+/// `Straße`.
+pub fn fold(text: &str) -> String {
+    unicase::UniCase::unicode(text).to_folded_case()
+}
+
+/// The text in which `q` searches: the folded text of all searched fields, one a line: a word of `q` has no white space and so
+/// stays within one.
+pub(super) fn search_text(resource: &Resource, values: &[Value]) -> String {
+    let mut text = String::new();
+    let mut add = |value: &str| {
+        text.push_str(&fold(value));
+        text.push('\n');
+    };
+    for (field, value) in resource.fields.iter().zip(values) {
+        match value {
+            Value::Text(value) if field.is_searched() => add(value),
+            Value::Custom(custom) => custom.values().for_each(|value| add(value)),
+            _ => (),
+        }
+    }
+    text
 }

@@ -399,6 +399,12 @@ fn values(name: &str, notes: &str, status: &str) -> Vec<Value> {
     CUSTOMER.fields.iter().map(value).collect()
 }
 
+/// Adds a customer, and returns its id.
+fn add(writing: &Writing<'_>, values: Vec<Value>) -> RecordId {
+    let draft = Draft { resource: &CUSTOMER, target: Target::New(None), values };
+    writing.save(draft).unwrap().id
+}
+
 /// Name, notes and status.
 type Texts = [String; 3];
 
@@ -419,23 +425,20 @@ impl Customers {
         Customers { _directory: directory, connection, expected: BTreeMap::new(), context }
     }
 
-    fn in_transaction(
-        &mut self,
-        work: impl FnOnce(&Writing<'_>, &ChangeContext, &mut BTreeMap<i64, Texts>),
-    ) {
+    fn in_transaction(&mut self, work: impl FnOnce(&Writing<'_>, &mut BTreeMap<i64, Texts>)) {
         let transaction = self.connection.unchecked_transaction().unwrap();
-        let writing = Writing::new(&transaction);
-        work(&writing, &self.context, &mut self.expected);
+        let writing = Writing::new(&transaction, &self.context);
+        work(&writing, &mut self.expected);
         transaction.commit().unwrap();
     }
 
     fn add(&mut self, random: &mut Random, count: usize) {
-        self.in_transaction(|writing, context, expected| {
+        self.in_transaction(|writing, expected| {
             for _ in 0..count {
                 let status = ["active", "prospect"][random.below(2)];
                 let record = [random.words(), random.words(), status.to_owned()];
                 let values = values(&record[0], &record[1], &record[2]);
-                let id = writing.insert(&CUSTOMER, None, None, values, context).unwrap().id;
+                let id = add(writing, values);
                 expected.insert(id.0, record);
             }
         });
@@ -445,20 +448,20 @@ impl Customers {
     fn change(&mut self, random: &mut Random) {
         let ids: Vec<i64> = self.expected.keys().copied().collect();
         let field = CUSTOMER.field("notes").unwrap();
-        self.in_transaction(|writing, context, expected| {
+        self.in_transaction(|writing, expected| {
             for _ in 0..1 + random.below(5) {
                 let id = ids[random.below(ids.len())];
                 let Some([_, notes, _]) = expected.get_mut(&id) else { continue };
                 if random.below(4) == 0 {
                     let change =
                         Change::new(&CUSTOMER, ChangeKind::Delete(RecordId(id)), Vec::new());
-                    writing.apply(&change, context).unwrap();
+                    writing.apply(&change, &[]).unwrap();
                     expected.remove(&id);
                 } else {
                     *notes = random.words();
                     let values = vec![(field, Value::Text(notes.clone()))];
                     let change = Change::new(&CUSTOMER, ChangeKind::Update(RecordId(id)), values);
-                    writing.apply(&change, context).unwrap();
+                    writing.apply(&change, &[]).unwrap();
                 }
             }
         });
@@ -533,11 +536,11 @@ fn words_of_any_length_are_found_by_each_of_their_parts() {
         "🦀".repeat(5_000),
         "ab\u{fffe}cd\u{ffff}".to_owned(),
     ];
-    customers.in_transaction(|writing, context, expected| {
+    customers.in_transaction(|writing, expected| {
         for text in &texts {
             let record = ["Long".to_owned(), text.clone(), "active".to_owned()];
             let values = values(&record[0], &record[1], &record[2]);
-            let id = writing.insert(&CUSTOMER, None, None, values, context).unwrap().id;
+            let id = add(writing, values);
             expected.insert(id.0, record);
         }
     });

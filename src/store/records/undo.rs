@@ -19,13 +19,11 @@ use rusqlite::params;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::change::{ChangeError, Draft, Rejection, Target, who_refer};
-use super::change_log::ChangeContext;
-use super::read::read_value;
-use super::{Record, Writing};
+use super::read::{Record, read_value};
+use super::write::{Draft, Target, Writing};
 use crate::clock::Timestamp;
 use crate::model::{ALL, CREATED_AT, KeyId, RecordId, Resource};
-use crate::store::error::{DatabaseError, explain};
+use crate::store::error::{ChangeError, DatabaseError, Rejection, StoreError, explain, who_refer};
 
 /// Selects the entries that meet all of these conditions.
 #[derive(Clone, Debug)]
@@ -70,8 +68,13 @@ pub enum UndoError {
          complete only from {0} on; nothing was changed"
     )]
     Incomplete(Timestamp),
-    #[error("{0}; nothing was changed")]
-    NoSpace(&'static str),
+    /// Only deletions are taken.
+    #[error(
+        "{}; nothing was changed",
+        if *.0 == StoreError::DiskFull { "the disk has too little free space" }
+        else { "the tenant's file has reached its size limit" }
+    )]
+    NoSpace(StoreError),
     #[error("the tenant's file cannot be used: {}; nothing was changed", explain(.0))]
     Database(#[from] DatabaseError),
 }
@@ -99,7 +102,6 @@ pub type Leave<'a> = dyn FnMut(&Resource, RecordId, &Reason) + 'a;
 pub struct Undo<'a> {
     pub writing: &'a Writing<'a>,
     pub selection: &'a Selection,
-    pub context: &'a ChangeContext,
     pub leave: &'a mut Leave<'a>,
 }
 
@@ -224,28 +226,24 @@ impl Undo<'_> {
             return match present {
                 None => Ok(None),
                 Some(_) if later.is_some() => Ok(later),
-                Some(record) => self.writing.delete(resource, record, self.context).map(|()| None),
+                Some(record) => self.writing.delete(resource, record).map(|()| None),
             };
         };
         let mut draft = self.former_state(resource, id, first, present)?;
-        let is_as_stored = |draft: &Draft| match &draft.target {
-            Target::Stored(record) => record.values == draft.values,
-            _ => false,
-        };
-        if is_as_stored(&draft) {
+        if draft.is_as_stored() {
             return Ok(None);
         }
         if later.is_some() {
             return Ok(later);
         }
         self.writing.set_owner(&mut draft, false)?;
-        if is_as_stored(&draft) {
+        if draft.is_as_stored() {
             return Ok(Some(Reason::OwnedByEmployee));
         }
         for (field, value) in resource.fields.iter().zip(&draft.values) {
             self.writing.check_reference(field, value)?;
         }
-        self.writing.save(draft, self.context)?;
+        self.writing.save(draft)?;
         Ok(None)
     }
 

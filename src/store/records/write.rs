@@ -1,26 +1,212 @@
-//! Changes of records inside a write transaction.
+//! A change of a record as data, and how it is made inside a write transaction.
+//!
+//! A change comes with values that passed the checks of their fields (model/validation.rs). Its last
+//! checks need the transaction. For a request, [`Writing::apply`] makes them in this order: the
+//! record is found, its version meets the precondition, the references lead to records, the custom
+//! fields are not too many, the customer of a device is its employee's. An import (transfer/row.rs)
+//! and an undo have no precondition, and report each fault in their own words, so they call these
+//! checks one by one. All of them end in [`Writing::save`].
+//!
+//! While an employee has a device, the device belongs to the employee's customer (contract section
+//! 2, `customer_id` of hardware). So a device changes its customer with its employee, and when its
+//! employee moves to another customer.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::Deref;
 
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, ffi};
+use rusqlite::{Connection, OptionalExtension as _, ffi, params};
 use serde_json::{Map, json};
 
-use super::change::{ChangeError, Rejection};
-use super::change_log::{ChangeContext, Entry};
-use super::read::{Reading, Record, Statements, damaged_text};
-use super::search::search_text;
+use super::change_log::{self, ChangeContext, Entry};
+use super::read::{Reading, Record, Statements, damaged_text, search_text};
 use crate::clock::Timestamp;
-use crate::model::{ALL, EMPLOYEE, RecordId, Resource, Value};
-use crate::store::error::DatabaseError;
+use crate::model::{ALL, EMPLOYEE, Field, HARDWARE, RecordId, Resource, Value, Version};
+use crate::store::error::{ChangeError, DatabaseError, MAX_CHANGED, Rejection};
 
-/// A connection inside a write transaction. It can read, too.
+/// A change of one record. Its values are valid on their own.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub resource: &'static Resource,
+    pub kind: ChangeKind,
+    /// The fields that change, or that a new record does not leave at their defaults.
+    pub values: Vec<(&'static Field, Value)>,
+    /// The fields that get the id of another record: the record of the change with this number in
+    /// the same mutation, counted from 0. Their values above are only placeholders.
+    pub results: Vec<(&'static Field, usize)>,
+    pub precondition: Precondition,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ChangeKind {
+    Create,
+    Update(RecordId),
+    /// Updates the record that has the change's value in this field. Without such a record, creates
+    /// one.
+    UpdateBy(&'static Field),
+    Delete(RecordId),
+}
+
+/// The versions that a record may have to be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// Any version, and also no record.
+    None,
+    /// Any version.
+    Exists,
+    /// The version with one of these entity tags.
+    OneOf(Vec<String>),
+}
+
+/// A change that was made.
+#[derive(Debug)]
+pub struct Changed {
+    pub resource: &'static Resource,
+    pub id: RecordId,
+    /// The record after the change. `None` if it was deleted.
+    pub record: Option<Record>,
+    pub is_new: bool,
+}
+
+/// A record as it is to be stored.
+#[derive(Debug)]
+pub struct Draft {
+    pub resource: &'static Resource,
+    pub target: Target,
+    /// All values, in the order of the resource.
+    pub values: Vec<Value>,
+}
+
+/// The record that a draft is for.
+#[derive(Debug)]
+pub enum Target {
+    /// A new record, with the next id or with this id.
+    New(Option<RecordId>),
+    /// A deleted record, which gets its id and its `created_at` again.
+    Deleted(RecordId, Option<Timestamp>),
+    Stored(Record),
+}
+
+impl Change {
+    /// A change that refers to no other change and is made to any version.
+    pub fn new(
+        resource: &'static Resource,
+        kind: ChangeKind,
+        values: Vec<(&'static Field, Value)>,
+    ) -> Change {
+        Change { resource, kind, values, results: Vec::new(), precondition: Precondition::None }
+    }
+
+    /// The values with the ids of the records that `earlier` changes of the mutation have made.
+    fn resolved(&self, earlier: &[Changed]) -> Cow<'_, [(&'static Field, Value)]> {
+        let mut values = Cow::Borrowed(self.values.as_slice());
+        for (field, number) in &self.results {
+            let Some(changed) = earlier.get(*number) else { continue };
+            for (known, value) in values.to_mut() {
+                if known.name == field.name {
+                    *value = Value::Integer(changed.id.0);
+                }
+            }
+        }
+        values
+    }
+}
+
+impl Precondition {
+    /// Checks the version of the found record. A weak tag meets no version (RFC 9110 section
+    /// 13.1.1).
+    fn check(&self, stored: Option<&Record>) -> Result<(), Rejection> {
+        let mut has_only_weak_tags = false;
+        match (self, stored) {
+            (Precondition::None, _) | (Precondition::Exists, Some(_)) => return Ok(()),
+            (Precondition::OneOf(tags), Some(record)) if tags.contains(&record.version.etag()) => {
+                return Ok(());
+            }
+            (Precondition::OneOf(tags), _) => {
+                has_only_weak_tags = tags.iter().all(|tag| tag.starts_with("W/"));
+            }
+            (Precondition::Exists, None) => {}
+        }
+        let present = stored.map(|record| record.version);
+        Err(Rejection::PreconditionFailed { present, has_only_weak_tags })
+    }
+}
+
+impl Draft {
+    /// Sets the `changes` in the stored values, or in the defaults of a new record.
+    pub fn new(
+        resource: &'static Resource,
+        target: Target,
+        changes: &[(&'static Field, Value)],
+    ) -> Result<Draft, Rejection> {
+        let mut values: Vec<Value> = match &target {
+            Target::Stored(record) => record.values.clone(),
+            _ => resource.fields.iter().map(Field::default_value).collect(),
+        };
+        for (field, change) in changes {
+            let Some(value) = resource.value_mut(&mut values, field.name) else { continue };
+            let changed = field.changed(value, change.clone());
+            match changed.and_then(|new| field.check_visible(value, &new).map(|()| new)) {
+                Ok(changed) => *value = changed,
+                Err(fault) => return Err(Rejection::InvalidFields(vec![fault])),
+            }
+        }
+        Ok(Draft { resource, target, values })
+    }
+
+    /// Whether the draft changes nothing.
+    pub(super) fn is_as_stored(&self) -> bool {
+        matches!(&self.target, Target::Stored(record) if record.values == self.values)
+    }
+}
+
+const CUSTOMER: &str = "customer_id";
+
+impl Reading<'_> {
+    /// Gives the draft of a device with an employee the employee's customer. If the change names
+    /// another customer, it is rejected. The stored customer does not count as named, so that a
+    /// client may send a whole record back with another employee.
+    pub fn set_owner(&self, draft: &mut Draft, names_customer: bool) -> Result<(), ChangeError> {
+        if *draft.resource != HARDWARE {
+            return Ok(());
+        }
+        let employee = HARDWARE.value(&draft.values, "employee_id");
+        let Some(Value::Integer(employee)) = employee else { return Ok(()) };
+        let sql = "SELECT customer_id FROM employees WHERE id = ?";
+        let mut statement = self.connection().prepare_cached(sql)?;
+        let customer = statement.query_row([employee], |row| row.get(0)).optional()?;
+        // The check of the reference fails then.
+        let Some(customer) = customer else { return Ok(()) };
+        let stored = match &draft.target {
+            Target::Stored(record) => HARDWARE.value(&record.values, CUSTOMER),
+            _ => None,
+        };
+        let sent = HARDWARE.value(&draft.values, CUSTOMER);
+        let customer = Value::Integer(customer);
+        if names_customer && sent != stored && sent != Some(&customer) {
+            return Err(Rejection::OtherCustomer(format!(
+                "\"{CUSTOMER}\" was {}, but the employee {employee} works at the customer {}. Leave \
+                 \"{CUSTOMER}\" out, or change \"employee_id\".",
+                json!(sent),
+                json!(customer)
+            ))
+            .into());
+        }
+        if let Some(owner) = HARDWARE.value_mut(&mut draft.values, CUSTOMER) {
+            *owner = customer;
+        }
+        Ok(())
+    }
+}
+
+/// A connection inside a write transaction, for the changes of one actor. It can read, too.
 #[derive(Debug)]
 pub struct Writing<'a> {
     reading: Reading<'a>,
-    /// The records that the running request has changed.
-    pub(super) changed: Cell<usize>,
+    context: &'a ChangeContext,
+    /// The records that were changed.
+    changed: Cell<usize>,
 }
 
 impl<'a> Deref for Writing<'a> {
@@ -32,31 +218,75 @@ impl<'a> Deref for Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    pub(in crate::store) fn new(connection: &'a Connection) -> Writing<'a> {
-        Writing { reading: Reading::new(connection), changed: Cell::default() }
+    pub(in crate::store) fn new(
+        connection: &'a Connection,
+        context: &'a ChangeContext,
+    ) -> Writing<'a> {
+        Writing { reading: Reading::new(connection), context, changed: Cell::default() }
     }
 
-    /// Counts the records of another request.
-    pub(in crate::store) fn begin_request(&self) {
-        self.changed.set(0);
-    }
-
-    /// How many records the request has changed, those of a cascade included.
+    /// How many records were changed, those of a cascade included.
     pub(in crate::store) fn changed(&self) -> usize {
         self.changed.get()
     }
 
-    /// Adds a record with the next id, or with `id`. A record that an undo brings back was
-    /// `created_at` another time.
-    pub fn insert(
+    /// Makes the last checks and the change. `earlier` are the changes of the mutation before this
+    /// one.
+    pub fn apply(&self, change: &Change, earlier: &[Changed]) -> Result<Changed, ChangeError> {
+        let resource = change.resource;
+        let values = change.resolved(earlier);
+        let stored = match change.kind {
+            ChangeKind::Create => None,
+            ChangeKind::Update(id) | ChangeKind::Delete(id) => {
+                let record = self.record(resource, id)?;
+                Some(record.ok_or(Rejection::NotFound(resource, id))?)
+            }
+            ChangeKind::UpdateBy(key) => {
+                let sent = values.iter().find(|(field, _)| field.name == key.name);
+                let value = sent.map_or(&Value::Null, |(_, value)| value);
+                self.find_one(resource, key, value)?
+            }
+        };
+        change.precondition.check(stored.as_ref())?;
+        for (field, value) in values.iter() {
+            self.check_reference(field, value)?;
+        }
+        let is_new = stored.is_none();
+        let target = match (stored, change.kind) {
+            (Some(record), ChangeKind::Delete(id)) => {
+                self.delete(resource, record)?;
+                return Ok(Changed { resource, id, record: None, is_new });
+            }
+            (Some(record), _) => Target::Stored(record),
+            (None, _) => Target::New(None),
+        };
+        let mut draft = Draft::new(resource, target, &values)?;
+        let names_customer = values.iter().any(|(field, _)| field.name == CUSTOMER);
+        self.set_owner(&mut draft, names_customer)?;
+        self.check_move(&draft)?;
+        let record = self.save(draft)?;
+        Ok(Changed { resource, id: record.id, record: Some(record), is_new })
+    }
+
+    /// Stores a draft, whose checks have all passed. A stored record that has these values already
+    /// stays as it is.
+    pub fn save(&self, draft: Draft) -> Result<Record, DatabaseError> {
+        let Draft { resource, target, values } = draft;
+        match target {
+            Target::New(id) => self.insert(resource, id, None, values),
+            Target::Deleted(id, created_at) => self.insert(resource, Some(id), created_at, values),
+            Target::Stored(record) => self.update(resource, record, values),
+        }
+    }
+
+    fn insert(
         &self,
         resource: &Resource,
         id: Option<RecordId>,
         created_at: Option<Timestamp>,
         values: Vec<Value>,
-        context: &ChangeContext,
     ) -> Result<Record, DatabaseError> {
-        let (version, at) = self.next_version(context)?;
+        let (version, at) = self.next_version()?;
         let created_at = created_at.unwrap_or(at);
         let search = search_text(resource, &values);
         let wanted = id.map(|id| id.0);
@@ -74,18 +304,15 @@ impl<'a> Writing<'a> {
                 fields.push(field.name);
             }
         }
-        let entry = Entry { action: "created", fields, before: None };
-        self.log(resource, &record, &entry, context)?;
+        self.log(resource, &record, &Entry { action: "created", fields, before: None })?;
         Ok(record)
     }
 
-    /// Gives a record these values, and sets `updated_at` if that changes one.
-    pub(super) fn update(
+    fn update(
         &self,
         resource: &Resource,
         mut record: Record,
         values: Vec<Value>,
-        context: &ChangeContext,
     ) -> Result<Record, DatabaseError> {
         let mut fields = Vec::new();
         let mut before = Map::new();
@@ -102,11 +329,11 @@ impl<'a> Writing<'a> {
         }
         let before = (json!(before).to_string(), record.version, record.updated_at);
         record.values = values;
-        (record.version, record.updated_at) = self.next_version(context)?;
+        (record.version, record.updated_at) = self.next_version()?;
         self.store(resource, &record, &fields)?;
         let entry = Entry { action: "updated", fields, before: Some(before) };
-        self.log(resource, &record, &entry, context)?;
-        if *resource == EMPLOYEE && entry.fields.contains(&"customer_id") {
+        self.log(resource, &record, &entry)?;
+        if *resource == EMPLOYEE && entry.fields.contains(&CUSTOMER) {
             self.move_devices(&record)?;
         }
         Ok(record)
@@ -128,12 +355,11 @@ impl<'a> Writing<'a> {
         self.connection().prepare_cached(&sql)?.execute(bound.as_slice()).map(drop)
     }
 
-    /// Deletes a record that no other record refers to.
+    /// Deletes a record to which no other record refers.
     pub(super) fn delete(
         &self,
         resource: &'static Resource,
         mut record: Record,
-        context: &ChangeContext,
     ) -> Result<(), ChangeError> {
         let id = record.id;
         let values = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
@@ -150,10 +376,9 @@ impl<'a> Writing<'a> {
             }
             Err(error) => return Err(error.into()),
         }
-        (record.version, record.updated_at) = self.next_version(context)?;
+        (record.version, record.updated_at) = self.next_version()?;
         let entry = Entry { action: "deleted", fields: Vec::new(), before: Some(before) };
-        self.log(resource, &record, &entry, context)?;
-        Ok(())
+        Ok(self.log(resource, &record, &entry)?)
     }
 
     /// Counts the records that refer to a record, by their resource.
@@ -174,5 +399,61 @@ impl<'a> Writing<'a> {
             }
         }
         Ok(counts)
+    }
+
+    fn next_version(&self) -> rusqlite::Result<(Version, Timestamp)> {
+        self.changed.set(self.changed() + 1);
+        change_log::next_version(self.connection(), self.context)
+    }
+
+    fn log(&self, resource: &Resource, record: &Record, entry: &Entry) -> rusqlite::Result<()> {
+        change_log::append(self.connection(), self.context, resource, record, entry)
+    }
+
+    /// Rejects the move of an employee with so many devices that the request would change more than
+    /// [`MAX_CHANGED`] records.
+    fn check_move(&self, draft: &Draft) -> Result<(), ChangeError> {
+        let Target::Stored(record) = &draft.target else { return Ok(()) };
+        let customer = |values| EMPLOYEE.value(values, CUSTOMER);
+        if *draft.resource != EMPLOYEE || customer(&record.values) == customer(&draft.values) {
+            return Ok(());
+        }
+        let sql = "SELECT count(*) FROM hardware WHERE employee_id = ?";
+        let mut statement = self.connection().prepare_cached(sql)?;
+        let devices: i64 = statement.query_row([record.id.0], |row| row.get(0))?;
+        let changed = i64::try_from(self.changed()).unwrap_or(i64::MAX);
+        if changed.saturating_add(1 + devices) > MAX_CHANGED {
+            return Err(Rejection::TooManyDevices { employee: record.id, devices }.into());
+        }
+        Ok(())
+    }
+
+    /// Gives the devices of an employee the employee's new customer. Each gets an entry of its own,
+    /// after the entry of the employee and like that one.
+    ///
+    /// One statement changes all devices: a statement for each would save the changed pages for the
+    /// savepoint of the mutation again and again.
+    fn move_devices(&self, employee: &Record) -> Result<(), DatabaseError> {
+        let Record { id, version, updated_at, values, .. } = employee;
+        let customer = EMPLOYEE.value(values, CUSTOMER);
+        let entries = "INSERT INTO changes (seq, at, resource, record_id, action, fields, before,
+                                            before_version, before_updated_at,
+                                            by_key, by_name, by_prefix, request_id)
+             SELECT own.seq + row_number() OVER (ORDER BY hardware.id), own.at, 'hardware',
+               hardware.id, 'updated', json_array('customer_id'),
+               json_object('customer_id', customer_id), hardware.version, hardware.updated_at,
+               own.by_key, own.by_name, own.by_prefix, own.request_id
+             FROM hardware, changes AS own WHERE employee_id = ? AND own.seq = ?";
+        let devices = self.connection().prepare_cached(entries)?.execute([id.0, version.0])?;
+        self.changed.set(self.changed() + devices);
+        // `changes()` is the number of these entries.
+        let state = "UPDATE changes_state SET last_seq = last_seq + changes()";
+        self.connection().prepare_cached(state)?.execute([])?;
+        let devices = "UPDATE hardware SET customer_id = ?, updated_at = ?, version =
+               (SELECT max(seq) FROM changes WHERE resource = 'hardware' AND record_id = hardware.id)
+             WHERE employee_id = ?";
+        let mut statement = self.connection().prepare_cached(devices)?;
+        statement.execute(params![customer, updated_at, id.0])?;
+        Ok(())
     }
 }

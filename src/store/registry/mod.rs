@@ -25,6 +25,7 @@ pub use tenants::{TenantRow, check_tenant_name};
 
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};
+pub use super::error::Inactive;
 use super::error::{DatabaseError, OpenError};
 use super::records::KeyLabel;
 use crate::clock::{Moment, Timestamp};
@@ -96,18 +97,6 @@ impl RegistryError {
 }
 
 pub(in crate::store) type Result<T, E = RegistryError> = std::result::Result<T, E>;
-
-/// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract
-/// section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inactive {
-    /// The operator suspended the tenant.
-    Suspended,
-    /// The operator moves the tenant to another machine.
-    Moving,
-    /// The last day of the trial is past.
-    TrialOver,
-}
 
 /// The suspension in the columns of these names.
 fn suspension(suspended: bool, moving: bool) -> Option<Inactive> {

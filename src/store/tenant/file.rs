@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
-use super::writer::used_bytes;
+use super::writer::find_shortage;
 use crate::files::free_space;
 use crate::model::{Resource, TenantId};
 use crate::store::data_dir::tenant_database;
 use crate::store::database::{self, Database, Role, wait_for};
-use crate::store::error::{DatabaseError, OpenError};
-use crate::store::records::{Reading, Writing};
+use crate::store::error::{DatabaseError, OpenError, StoreError};
+use crate::store::records::{ChangeContext, Reading, Writing};
 
 /// A tenant's file, open for one command.
 #[derive(Debug)]
@@ -83,8 +83,8 @@ pub struct FileTransaction<'a> {
 }
 
 impl FileTransaction<'_> {
-    pub fn writing(&self) -> Writing<'_> {
-        Writing::new(&self.transaction)
+    pub fn writing<'b>(&'b self, context: &'b ChangeContext) -> Writing<'b> {
+        Writing::new(&self.transaction, context)
     }
 
     /// Rolls everything back and lets other writers go on. Later reads see one moment of the file.
@@ -93,16 +93,12 @@ impl FileTransaction<'_> {
     }
 
     /// Why a server would accept only deletions now. `None` if it would accept all changes.
-    pub fn find_shortage(&self) -> Result<Option<&'static str>, DatabaseError> {
+    pub fn find_shortage(&self) -> Result<Option<StoreError>, DatabaseError> {
         let path = Path::new(self.transaction.path().unwrap_or_default());
-        if free_space(path).is_ok_and(|(_, warning)| warning.is_some()) {
-            return Ok(Some("the disk has too little free space"));
-        }
+        let free = free_space(path).map_or(u64::MAX, |(free, _)| free);
         let sql = "SELECT max_size FROM changes_state";
         let largest: Option<i64> = self.transaction.query_row(sql, [], |row| row.get(0))?;
-        let largest = largest.map_or(u64::MAX, i64::unsigned_abs);
-        let is_full = used_bytes(&self.transaction)? >= largest;
-        Ok(is_full.then_some("the tenant's file has reached its size limit"))
+        find_shortage(&self.transaction, free, 0, largest.map_or(u64::MAX, i64::unsigned_abs))
     }
 
     pub fn commit(self) -> Result<(), DatabaseError> {

@@ -3,13 +3,11 @@
 //! | file | its concern |
 //! |---|---|
 //! | `mutation` | the changes of one request, and how they run |
-//! | `writer` | the thread with the one writing connection: group commit |
-//! | `upkeep` | work of the writer between commits: merging, checkpoints, removal |
+//! | `writer` | the thread with the one writing connection: group commit, upkeep |
 //! | `file` | a file as commands use it |
 
 mod file;
 mod mutation;
-mod upkeep;
 mod writer;
 
 use std::fmt::Display;
@@ -20,13 +18,13 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use parking_lot::Mutex;
-use r2d2::{Pool, PooledConnection};
+use r2d2::PooledConnection;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::ErrorCode;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use file::{FileTransaction, TenantFile};
-pub use mutation::{Answer, IdempotencyKey, Mutation, MutationClient, Outcome};
+pub use mutation::{Answer, IdempotencyKey, Mutation, Outcome};
 
 use super::data_dir::tenant_database;
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
@@ -35,16 +33,13 @@ use super::records::Reading;
 use super::registry::Registry;
 use crate::config::TenantLimits;
 use crate::model::TenantId;
-use writer::{Writer, Writers, send};
+use writer::{INSTRUCTIONS, LastFailure, OpenFile, Writer, Writers, send, unavailable};
 
 /// How long reads rely on a look at the path of the file.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// How long a failure of the kind of the last one is not logged again.
-const LOG_PAUSE: Duration = Duration::from_mins(1);
 
 /// The most tenants that are open at once. Each has three descriptors or more, and up to 3 MiB.
 const MAX_OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -54,9 +49,6 @@ const MAX_IDLE: Duration = Duration::from_mins(2);
 
 /// How long a read of a request may run (contract section 4).
 const READ_TIME: Duration = Duration::from_secs(5);
-
-/// SQLite's instructions between two looks at the deadline: well under a millisecond.
-const INSTRUCTIONS: i32 = 4_000;
 
 /// All tenants' files.
 pub struct Tenants {
@@ -74,13 +66,8 @@ pub struct Tenants {
 #[derive(Default)]
 struct Slot {
     state: Mutex<State>,
-    failure: Arc<Failure>,
+    failure: Arc<LastFailure>,
 }
-
-/// The kind of the last failure that was logged, and when. All requests for a damaged file fail,
-/// each where it meets the damage, and one line a minute is enough. A file that could be opened
-/// begins anew, so that its next failure is logged at once.
-type Failure = Mutex<Option<(StoreError, Instant)>>;
 
 #[derive(Default)]
 enum State {
@@ -153,15 +140,17 @@ impl Tenants {
         // caller waiting.
         drop(database.open(Role::Reader)?);
         Ok(Tenant {
-            id,
-            registry: Arc::clone(&self.registry),
             identity: database.identity()?,
-            limits: self.limits,
-            readers: database.readers(Arc::clone(&self.opener)),
-            database,
+            file: OpenFile {
+                tenant: id,
+                registry: Arc::clone(&self.registry),
+                readers: database.readers(Arc::clone(&self.opener)),
+                database,
+                limits: self.limits,
+                failure: Arc::clone(&slot.failure),
+                writers: Arc::clone(&self.writers),
+            },
             writer: Mutex::default(),
-            writers: Arc::clone(&self.writers),
-            failure: Arc::clone(&slot.failure),
         })
     }
 
@@ -213,51 +202,19 @@ impl Tenants {
     }
 }
 
-/// Logs why a file cannot be used, or takes no change. Returns `kind`, the answer to the request.
-fn unavailable(
-    failure: &Failure,
-    database: &Database,
-    kind: StoreError,
-    cause: &dyn Display,
-) -> StoreError {
-    let (file, cause) = (database.path().display(), cause.to_string());
-    let mut last = failure.lock();
-    if last.is_some_and(|(logged, at)| logged == kind && at.elapsed() < LOG_PAUSE) {
-        return kind;
-    }
-    match kind {
-        StoreError::Busy => {
-            tracing::warn!(%file, cause, "another program, such as an import, uses the tenant's file");
-        }
-        StoreError::Interrupted => {
-            tracing::warn!(%file, cause, "a change took too long and was rolled back");
-        }
-        StoreError::DiskFull => tracing::error!(%file, cause, "the disk is full"),
-        _ => tracing::error!(%file, cause, "the tenant's file cannot be used"),
-    }
-    *last = Some((kind, Instant::now()));
-    kind
-}
-
 /// One tenant's open file.
 pub struct Tenant {
-    id: TenantId,
-    registry: Arc<Registry>,
-    database: Database,
+    file: OpenFile,
     identity: FileIdentity,
-    limits: TenantLimits,
-    readers: Pool<SqliteConnectionManager>,
     /// With its last use. A mutation starts it: many tenants are only read.
     writer: Mutex<Option<(Writer, Instant)>>,
-    writers: Arc<Writers>,
-    failure: Arc<Failure>,
 }
 
 impl Tenant {
     /// Whether the path still names the file that is open. An open connection goes on with a file
     /// that was removed or replaced.
     fn is_current(&self) -> bool {
-        self.database.identity().is_ok_and(|found| found == self.identity)
+        self.file.database.identity().is_ok_and(|found| found == self.identity)
     }
 
     /// Runs `work` on one moment of the file, until the deadline.
@@ -290,13 +247,16 @@ impl Tenant {
     }
 
     fn reader(&self) -> Result<PooledConnection<SqliteConnectionManager>, StoreError> {
-        self.readers.get().map_err(|error| {
-            unavailable(&self.failure, &self.database, StoreError::Unavailable, &error)
-        })
+        let readers = &self.file.readers;
+        readers.get().map_err(|error| self.unavailable(StoreError::Unavailable, &error))
     }
 
     fn read_failed(&self, error: &DatabaseError) -> StoreError {
-        unavailable(&self.failure, &self.database, StoreError::of(error), error)
+        self.unavailable(StoreError::of(error), error)
+    }
+
+    fn unavailable(&self, kind: StoreError, cause: &dyn Display) -> StoreError {
+        unavailable(&self.file.failure, &self.file.database, kind, cause)
     }
 
     /// Gives a mutation to the tenant's one writer, on another thread. The mutation's client gets
@@ -305,9 +265,8 @@ impl Tenant {
         let mut writer = self.writer.lock();
         // The next mutation replaces a thread that has panicked.
         if writer.as_ref().is_none_or(|(writer, _)| writer.has_ended()) {
-            let kind = StoreError::Unavailable;
-            *writer = Writer::start(self)
-                .inspect_err(|error| _ = unavailable(&self.failure, &self.database, kind, error))
+            *writer = Writer::start(self.file.clone())
+                .inspect_err(|error| _ = self.unavailable(StoreError::Unavailable, error))
                 .map(|writer| (writer, Instant::now()))
                 .ok();
         }
@@ -316,7 +275,7 @@ impl Tenant {
                 *used = Instant::now();
                 writer.submit(mutation);
             }
-            None => send(mutation.client, Outcome::Failed(StoreError::Unavailable)),
+            None => send(mutation.send, Outcome::Failed(StoreError::Unavailable)),
         }
     }
 }

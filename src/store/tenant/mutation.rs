@@ -6,10 +6,8 @@ use std::time::Instant;
 use rusqlite::{Connection, params};
 
 use crate::clock::Timestamp;
-use crate::store::error::{DatabaseError, StoreError};
-use crate::store::records::{
-    Change, ChangeContext, ChangeError, ChangeKind, Changed, Reading, Rejection, Writing,
-};
+use crate::store::error::{ChangeError, DatabaseError, Rejection, StoreError};
+use crate::store::records::{Change, ChangeContext, ChangeKind, Changed, Reading, Writing};
 
 /// Changes that commit together or not at all.
 pub struct Mutation {
@@ -19,18 +17,16 @@ pub struct Mutation {
     pub context: ChangeContext,
     /// The client waits since then.
     pub since: Instant,
-    pub client: Box<dyn MutationClient>,
-}
-
-/// The client that waits for a mutation: `WaitingClient` in `api/pipeline.rs`.
-pub trait MutationClient: Send {
-    /// The response to these changes. It is stored under the idempotency key, in the same
+    /// Makes the answer to these changes. It is stored under the idempotency key, in the same
     /// transaction.
-    fn answer(&self, changed: &[Changed]) -> Answer;
-
-    /// Sends the outcome. Called once: after the commit, or when nothing will be committed.
-    fn send(self: Box<Self>, outcome: Outcome);
+    pub answer: MakeAnswer,
+    pub send: SendOutcome,
 }
+
+pub(super) type MakeAnswer = Box<dyn Fn(&[Changed]) -> Answer + Send>;
+
+/// Sends the outcome to the client: after the commit, or when nothing will be committed.
+pub(super) type SendOutcome = Box<dyn FnOnce(Outcome) + Send>;
 
 /// The answer to a mutation. It is stored under the idempotency key of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,8 +92,8 @@ impl Reading<'_> {
 }
 
 impl Writing<'_> {
-    /// Stores the answer to a request under its key, in place of one that is over.
-    pub fn store_answer(
+    /// Stores the answer to a request, in place of one that is over.
+    fn store_answer(
         &self,
         IdempotencyKey { key, request }: &IdempotencyKey,
         answer: &Answer,
@@ -119,11 +115,10 @@ impl Mutation {
     /// Runs inside a savepoint. The caller rolls back, unless the outcome is [`Outcome::Changed`].
     /// With a `shortage`, only deletions run.
     pub(super) fn run(
-        &mut self,
+        &self,
         writing: &Writing<'_>,
         shortage: Option<StoreError>,
     ) -> Result<Outcome, DatabaseError> {
-        writing.begin_request();
         let now = self.context.at;
         if let Some(key) = &self.idempotency_key
             && let Some(outcome) = writing.replay(key, now)?
@@ -137,9 +132,8 @@ impl Mutation {
             return Ok(Outcome::Failed(error));
         }
         let mut done = Vec::with_capacity(self.changes.len());
-        for (number, change) in self.changes.iter_mut().enumerate() {
-            change.fill_results(&done);
-            match writing.apply(change, &self.context) {
+        for (number, change) in self.changes.iter().enumerate() {
+            match writing.apply(change, &done) {
                 Ok(changed) => done.push(changed),
                 Err(ChangeError::Database(error)) => return Err(error),
                 Err(ChangeError::Rejected(rejection)) => {
@@ -147,7 +141,7 @@ impl Mutation {
                 }
             }
         }
-        let answer = self.client.answer(&done);
+        let answer = (self.answer)(&done);
         if let Some(key) = &self.idempotency_key {
             writing.store_answer(key, &answer, now)?;
         }

@@ -15,8 +15,9 @@ use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, 
 use crate::store::archive::check::change_log_problems;
 use crate::store::data_dir::{DataDir, TENANT};
 use crate::store::database::{Role, differences};
+use crate::store::error::{ChangeError, Rejection};
 use crate::store::records::{
-    Actor, Change, ChangeContext, ChangeError, ChangeKind, Changed, KeyLabel, Rejection, Writing,
+    Actor, Change, ChangeContext, ChangeKind, Draft, KeyLabel, Target, Writing,
 };
 
 const ONE: TenantId = TenantId(1);
@@ -69,36 +70,19 @@ fn delete(id: i64) -> Change {
     Change::new(&CUSTOMER, ChangeKind::Delete(RecordId(id)), Vec::new())
 }
 
-/// A client that reports the outcome.
-struct Reporter {
-    outcome: Sender<Outcome>,
-    /// Runs when the changes are made, before the commit.
-    inside: Box<dyn Fn() + Send>,
-}
-
 const ANSWER: Answer = Answer { status: 204, location: None, etag: None, body: Vec::new() };
 
 const DONE: Outcome = Outcome::Changed(ANSWER);
 
-impl MutationClient for Reporter {
-    fn answer(&self, _: &[Changed]) -> Answer {
-        (self.inside)();
-        ANSWER
-    }
-
-    fn send(self: Box<Self>, outcome: Outcome) {
-        self.outcome.send(outcome).unwrap();
-    }
-}
-
 fn mutation(outcome: &Sender<Outcome>, changes: Vec<Change>) -> Mutation {
-    let client = Reporter { outcome: outcome.clone(), inside: Box::new(|| ()) };
+    let outcome = outcome.clone();
     Mutation {
         changes,
         idempotency_key: None,
         context: context(),
         since: Instant::now(),
-        client: Box::new(client),
+        answer: Box::new(|_| ANSWER),
+        send: Box::new(move |sent| outcome.send(sent).unwrap()),
     }
 }
 
@@ -375,12 +359,12 @@ fn outcomes_of_group(tenant: &Tenant, submit: impl FnOnce(&Sender<Outcome>)) -> 
     let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
     let (report, outcomes) = mpsc::channel();
     // It holds the writer until all others wait.
-    let inside = move || {
+    let answer = Box::new(move |_: &[_]| {
         running.send(()).unwrap();
         may_go.recv().unwrap();
-    };
-    let client = Box::new(Reporter { outcome: report.clone(), inside: Box::new(inside) });
-    tenant.mutate(Mutation { client, ..mutation(&report, vec![create("the first", "")]) });
+        ANSWER
+    });
+    tenant.mutate(Mutation { answer, ..mutation(&report, vec![create("the first", "")]) });
     is_running.recv().unwrap();
     submit(&report);
     go.send(()).unwrap();
@@ -413,10 +397,9 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_change_log_too() {
     let outcomes = outcomes_of_group(&tenant, |report| {
         tenant.mutate(mutation(report, vec![create("second kept", "")]));
         tenant.mutate(mutation(report, vec![create("third refused", ""), delete(9)]));
-        let inside = Box::new(|| panic!("on purpose"));
-        let client = Box::new(Reporter { outcome: report.clone(), inside });
+        let answer = Box::new(|_: &[_]| panic!("on purpose"));
         let panics = mutation(report, vec![create("fourth panics", "")]);
-        tenant.mutate(Mutation { client, ..panics });
+        tenant.mutate(Mutation { answer, ..panics });
         let new_name = vec![set("name", "fifth renamed")];
         let rename = Change::new(&CUSTOMER, ChangeKind::Update(RecordId(3)), new_name);
         let changes = vec![create("fifth kept", ""), rename, create("sixth kept", "")];
@@ -490,9 +473,10 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
     };
     let rows = 10_000;
     let import = file.begin(Some(&EMPLOYEE), || ()).unwrap();
-    let writing = import.writing();
+    let writing = import.writing(&context);
     for n in 0..rows {
-        writing.insert(&EMPLOYEE, None, None, employee(n), &context).unwrap();
+        let (resource, target, values) = (&EMPLOYEE, Target::New(None), employee(n));
+        writing.save(Draft { resource, target, values }).unwrap();
     }
     import.commit().unwrap();
     let file = connect(&directory);
@@ -506,10 +490,11 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
 fn a_deletion_that_the_file_refuses_is_not_told_as_a_reference() {
     let directory = data_dir(1);
     let file = connect(&directory);
-    let writing = Writing::new(&file);
-    writing.apply(&create("Kept", ""), &context()).unwrap();
+    let context = context();
+    let writing = Writing::new(&file, &context);
+    writing.apply(&create("Kept", ""), &[]).unwrap();
     file.pragma_update(None, "query_only", true).unwrap();
-    assert!(matches!(writing.apply(&delete(1), &context()), Err(ChangeError::Database(_))));
+    assert!(matches!(writing.apply(&delete(1), &[]), Err(ChangeError::Database(_))));
 }
 
 #[test]

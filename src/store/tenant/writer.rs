@@ -19,7 +19,8 @@
 //! transaction. Example: the 3rd mutation deletes a customer, and the 4th answers 404 for it. If
 //! the commit fails, the customer is still there, and both clients get 503.
 //!
-//! Between commits the thread does upkeep (upkeep.rs).
+//! Between commits the thread does upkeep: it removes expired entries and responses, and copies the
+//! WAL into the file. Each step is bounded, so that a mutation does not wait long.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,16 +35,14 @@ use r2d2::Pool;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
-use super::mutation::{Mutation, MutationClient, Outcome};
-use super::upkeep::Upkeep;
-use super::{Failure, INSTRUCTIONS, Tenant, unavailable};
-use crate::clock::Clock;
+use super::mutation::{Mutation, Outcome, SendOutcome, remove_old_responses};
+use crate::clock::{Clock, Timestamp};
 use crate::config::TenantLimits;
 use crate::files::{RESERVE, free_space};
 use crate::model::TenantId;
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
 use crate::store::error::{OpenError, StoreError};
-use crate::store::records::{Reading, Writing};
+use crate::store::records::{Reading, Writing, remove_old_entries};
 use crate::store::registry::Registry;
 
 /// A group takes no further mutation when it has tried this many changes, or has changed this many
@@ -72,10 +71,67 @@ const MAX_WAITING: usize = 1_024;
 /// changes would wait for a step.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// Changed records after which a step of upkeep is due, also while mutations wait. They add some
+/// 8 MiB to the WAL.
+const CHANGES: usize = 170;
+
+/// The most entries, and the most responses, that one step of upkeep removes. It is more than the
+/// groups between two steps add.
+const REMOVED: u16 = 2_000;
+
+/// SQLite's instructions between two looks at a deadline: well under a millisecond.
+pub(super) const INSTRUCTIONS: i32 = 4_000;
+
+/// The kind of the last failure that was logged, and when. All requests for a damaged file fail,
+/// each where it meets the damage, and one line a minute is enough. A file that could be opened
+/// begins anew, so that its next failure is logged at once.
+pub(super) type LastFailure = Mutex<Option<(StoreError, Instant)>>;
+
+/// How long a failure of the kind of the last one is not logged again.
+const LOG_PAUSE: Duration = Duration::from_mins(1);
+
+/// Logs why a file cannot be used, or takes no change. Returns `kind`, the answer to the request.
+pub(super) fn unavailable(
+    failure: &LastFailure,
+    database: &Database,
+    kind: StoreError,
+    cause: &dyn Display,
+) -> StoreError {
+    let (file, cause) = (database.path().display(), cause.to_string());
+    let mut last = failure.lock();
+    if last.is_some_and(|(logged, at)| logged == kind && at.elapsed() < LOG_PAUSE) {
+        return kind;
+    }
+    match kind {
+        StoreError::Busy => {
+            tracing::warn!(%file, cause, "another program, such as an import, uses the tenant's file");
+        }
+        StoreError::Interrupted => {
+            tracing::warn!(%file, cause, "a change took too long and was rolled back");
+        }
+        StoreError::DiskFull => tracing::error!(%file, cause, "the disk is full"),
+        _ => tracing::error!(%file, cause, "the tenant's file cannot be used"),
+    }
+    *last = Some((kind, Instant::now()));
+    kind
+}
+
+/// What the readers and the writer of one tenant's file share.
+#[derive(Clone)]
+pub(super) struct OpenFile {
+    pub(super) tenant: TenantId,
+    pub(super) registry: Arc<Registry>,
+    pub(super) database: Database,
+    pub(super) limits: TenantLimits,
+    pub(super) readers: Pool<SqliteConnectionManager>,
+    pub(super) failure: Arc<LastFailure>,
+    pub(super) writers: Arc<Writers>,
+}
+
 /// Sends the outcome of a mutation, after the commit or when nothing will be committed. If sending
 /// one response panics, Rust prints the panic, and the other responses are sent all the same.
-pub(super) fn send(client: Box<dyn MutationClient>, outcome: Outcome) {
-    let _ = catch_unwind(AssertUnwindSafe(|| client.send(outcome)));
+pub(super) fn send(client: SendOutcome, outcome: Outcome) {
+    let _ = catch_unwind(AssertUnwindSafe(|| client(outcome)));
 }
 
 /// The threads of all tenants, also of tenants that are closed.
@@ -120,26 +176,23 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(tenant: &Tenant) -> std::io::Result<Writer> {
+    pub(super) fn start(file: OpenFile) -> std::io::Result<Writer> {
         let (queue, waiting) = mpsc::sync_channel(MAX_WAITING);
+        let writers = Arc::clone(&file.writers);
         let mut writer = WriterThread {
-            tenant: tenant.id,
-            readers: tenant.readers.clone(),
-            registry: Arc::clone(&tenant.registry),
-            database: tenant.database.clone(),
-            limits: tenant.limits,
-            failure: Arc::clone(&tenant.failure),
-            writers: Arc::clone(&tenant.writers),
+            file,
             waiting,
             connection: None,
             next_wait: LONG_WAL,
             time_limit: Arc::default(),
-            upkeep: Upkeep::default(),
+            changes: 0,
+            // An earlier process or an import may have left entries.
+            has_upkeep: true,
         };
         let thread =
             thread::Builder::new().name("writer".to_owned()).spawn(move || writer.run())?;
         let thread = Arc::new(thread);
-        let mut threads = tenant.writers.threads.lock();
+        let mut threads = writers.threads.lock();
         threads.retain(|thread| !thread.is_finished());
         threads.push(Arc::clone(&thread));
         drop(threads);
@@ -156,20 +209,13 @@ impl Writer {
         if let Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) =
             self.queue.try_send(mutation)
         {
-            send(refused.client, Outcome::Failed(StoreError::QueueFull));
+            send(refused.send, Outcome::Failed(StoreError::QueueFull));
         }
     }
 }
 
 struct WriterThread {
-    tenant: TenantId,
-    /// For repeats while the file takes no writes.
-    readers: Pool<SqliteConnectionManager>,
-    registry: Arc<Registry>,
-    database: Database,
-    limits: TenantLimits,
-    failure: Arc<Failure>,
-    writers: Arc<Writers>,
+    file: OpenFile,
     waiting: Receiver<Mutation>,
     /// Opened with the first mutation, and again after a failure.
     connection: Option<Connection>,
@@ -177,17 +223,34 @@ struct WriterThread {
     next_wait: u64,
     /// When the mutation that runs is interrupted.
     time_limit: Arc<Mutex<Option<Instant>>>,
-    upkeep: Upkeep,
+    /// The records that were changed since the last checkpoint, at most.
+    changes: usize,
+    /// Whether there may be something to remove.
+    has_upkeep: bool,
 }
 
 impl WriterThread {
     fn run(&mut self) {
-        while let Some(mutation) = self.next() {
-            self.run_group(mutation);
-            if self.writers.is_over.load(Ordering::Relaxed) {
+        while let Some(first) = self.next() {
+            let connection = match self.connection.take() {
+                Some(connection) => Ok(connection),
+                None => self.connect(lock_wait(first.since)),
+            };
+            match connection {
+                // If its state is unknown, the next group opens another connection.
+                Ok(mut connection) => {
+                    let is_usable = self.run_group(&mut connection, first);
+                    self.connection = is_usable.then_some(connection);
+                }
+                Err(error) => {
+                    let error = self.report(error.kind(), &error);
+                    self.refuse(first, error);
+                }
+            }
+            if self.file.writers.is_over.load(Ordering::Relaxed) {
                 return;
             }
-            if self.upkeep.is_urgent() {
+            if self.changes >= CHANGES {
                 self.run_upkeep();
             }
         }
@@ -195,13 +258,13 @@ impl WriterThread {
             // If the checkpoint fails, the next start copies the WAL. The thread waits for no
             // reader, because the next writer of the file may wait for this thread.
             let outcome = connection.busy_timeout(Duration::ZERO);
-            let _ = outcome.and_then(|()| self.database.checkpoint(&connection, true));
+            let _ = outcome.and_then(|()| self.file.database.checkpoint(&connection, true));
         }
     }
 
     /// Waits for the next mutation, and does upkeep while none comes. `None` if the tenant closes.
     fn next(&mut self) -> Option<Mutation> {
-        while self.connection.is_some() && self.upkeep.has_work() {
+        while self.connection.is_some() && self.has_upkeep {
             match self.waiting.recv_timeout(PAUSE) {
                 Ok(mutation) => return Some(mutation),
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -215,40 +278,52 @@ impl WriterThread {
         self.waiting.recv().ok()
     }
 
+    /// One bounded step.
     fn run_upkeep(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
-        let now = Clock::system().now().timestamp();
-        match self.upkeep.step(&self.database, &mut connection, self.limits.keep_changes, now) {
+        match self.remove_and_copy(&mut connection) {
             Ok(()) => self.connection = Some(connection),
             Err(error) => drop(self.write_failed(&error)),
         }
     }
 
-    /// Commits `first` and the mutations that wait or arrive before the commit, until the group has
-    /// [`GROUP`] changes.
-    fn run_group(&mut self, first: Mutation) {
-        let since = first.since;
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => match self.connect(lock_wait(since)) {
-                Ok(connection) => connection,
-                Err(error) => {
-                    let error = self.report(error.kind(), &error);
-                    return self.refuse(first, error);
-                }
-            },
-        };
-        // If its state is unknown, the next group opens another connection.
-        if self.run_group_on(&mut connection, first) {
-            self.connection = Some(connection);
+    fn remove_and_copy(&mut self, connection: &mut Connection) -> rusqlite::Result<()> {
+        self.has_upkeep = false;
+        // If another process writes, nothing is removed. The next commit makes a step due again.
+        connection.busy_timeout(Duration::ZERO)?;
+        let outcome = self.remove_expired(connection, Clock::system().now().timestamp());
+        connection.busy_timeout(LOCK_WAIT)?;
+        match outcome {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
+            outcome => outcome?,
         }
+        if self.changes >= CHANGES {
+            self.changes = 0;
+            self.file.database.checkpoint(connection, false)?;
+        }
+        Ok(())
     }
 
-    /// Returns whether the connection can be used again.
-    fn run_group_on(&mut self, connection: &mut Connection, first: Mutation) -> bool {
+    fn remove_expired(
+        &mut self,
+        connection: &mut Connection,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let keep = self.file.limits.keep_changes;
+        let entries = remove_old_entries(&transaction, now, keep, REMOVED.into())?;
+        let responses = remove_old_responses(&transaction, now, REMOVED)?;
+        database::commit(transaction)?;
+        self.has_upkeep = entries.max(responses) >= REMOVED.into();
+        Ok(())
+    }
+
+    /// Commits `first` and the mutations that wait or arrive before the commit, until the group has
+    /// [`GROUP`] changes, and answers. Returns whether the connection can be used again.
+    fn run_group(&mut self, connection: &mut Connection, first: Mutation) -> bool {
         let since = first.since;
         // An unknown free space refuses nothing.
-        let free = free_space(self.database.path()).map_or(u64::MAX, |(free, _)| free);
+        let free = free_space(self.file.database.path()).map_or(u64::MAX, |(free, _)| free);
         let shortened = self.shorten_wal(connection, longest_wal(free), since);
         let transaction = match begin(connection, lock_wait(since)) {
             Ok(transaction) => transaction,
@@ -259,109 +334,18 @@ impl WriterThread {
             }
         };
         if let Err(refusal) = self.check_active() {
-            send(first.client, Outcome::Failed(refusal));
+            send(first.send, Outcome::Failed(refusal));
             return true;
         }
-        let shortage = match shortened.and_then(|wal| self.find_shortage(&transaction, wal, free)) {
-            Ok(shortage) => shortage,
-            Err(error) => Some(self.write_failed(&error)),
-        };
-        let Some(changes) = self.commit_group(transaction, shortage, first) else {
-            return false;
-        };
-        self.upkeep.committed(changes);
-        true
-    }
-
-    /// Answers a mutation that the file does not take. A repeat gets its response all the same: a
-    /// read needs neither the lock nor space.
-    fn refuse(&self, mutation: Mutation, error: StoreError) {
-        let mut outcome = Outcome::Failed(error);
-        if let Some(key) = &mutation.idempotency_key
-            && let Ok(connection) = self.readers.get()
-            && let Ok(Some(replayed)) = Reading::new(&connection).replay(key, mutation.context.at)
-        {
-            outcome = replayed;
-        }
-        send(mutation.client, outcome);
-    }
-
-    /// Refuses a change of a suspended tenant. Asked inside the write transaction: a suspension waits
-    /// until the transactions that began before it have ended.
-    fn check_active(&self) -> Result<(), StoreError> {
-        match self.registry.find_suspension(self.tenant) {
-            Ok(None) => Ok(()),
-            Ok(Some(reason)) => Err(StoreError::Inactive(reason)),
-            Err(error) => Err(self.report(StoreError::Unavailable, &error)),
-        }
-    }
-
-    /// Why the file takes only deletions now (contract section 6, `tenant_unavailable`). `None` if
-    /// it takes all changes. `wal` is the length of the WAL, and `free` the disk's free space.
-    fn find_shortage(
-        &self,
-        transaction: &Transaction<'_>,
-        wal: u64,
-        free: u64,
-    ) -> rusqlite::Result<Option<StoreError>> {
-        if free < RESERVE {
-            return Ok(Some(StoreError::DiskFull));
-        }
-        if wal >= longest_wal(free) {
-            let cause = "another program reads the file, so its write-ahead log cannot be emptied";
-            return Ok(Some(self.report(StoreError::Busy, &cause)));
-        }
-        let size = used_bytes(transaction)?.saturating_add(wal);
-        Ok((size >= self.limits.max_size).then_some(StoreError::SizeLimit))
-    }
-
-    /// Empties the WAL if it is long, or if the file may reach its largest size with it. Returns its
-    /// length.
-    ///
-    /// Checkpoints of upkeep wait for no reader. SQLite starts a WAL again only while nobody reads
-    /// from it, so two clients whose lists overlap would let it grow without end. While a group
-    /// waits here, no frame is added, and new reads no longer need the WAL. At `longest` bytes, the
-    /// group waits until the reads of all clients have ended.
-    fn shorten_wal(
-        &mut self,
-        connection: &Connection,
-        longest: u64,
-        since: Instant,
-    ) -> rusqlite::Result<u64> {
-        let length = self.database.wal_length();
-        // The WAL may become a part of the file, and counts in the size besides.
-        let most = self.database.file_length().saturating_add(2 * length);
-        if length == 0 || length < self.next_wait.min(longest) && most < self.limits.max_size {
-            return Ok(length);
-        }
-        let wait = match length {
-            _ if length >= longest => LOCK_WAIT,
-            _ if length >= self.next_wait => READERS_WAIT,
-            _ => Duration::ZERO,
-        };
-        connection.busy_timeout(wait.min(lock_wait(since)))?;
-        // A checkpoint needs space, too. If it fails, deletions may still run.
-        let left = self.database.checkpoint(connection, true).unwrap_or(length);
-        self.next_wait = left + LONG_WAL;
-        Ok(left)
-    }
-
-    /// Runs and commits a group, and answers. Returns the number of changes, and `None` if the
-    /// commit failed.
-    fn commit_group(
-        &self,
-        transaction: Transaction<'_>,
-        shortage: Option<StoreError>,
-        first: Mutation,
-    ) -> Option<usize> {
-        let writing = Writing::new(&transaction);
-        let mut changes = 0;
-        let mut ran = Vec::new();
+        let shortage = shortened.and_then(|wal| self.find_shortage(&transaction, wal, free));
+        let shortage = shortage.unwrap_or_else(|error| Some(self.write_failed(&error)));
+        let (mut changes, mut ran) = (0, Vec::new());
         // Why SQLite has ended the transaction by itself, on a full disk for example.
         let mut ended = None;
         let mut next = Some(first);
-        while let Some(mut mutation) = next {
-            let outcome = self.run_one(&writing, &mut mutation, shortage);
+        while let Some(mutation) = next {
+            let writing = Writing::new(&transaction, &mutation.context);
+            let outcome = self.run_mutation(&writing, &mutation, shortage);
             let outcome =
                 outcome.unwrap_or_else(|error| Outcome::Failed(self.write_failed(&error)));
             // A rolled back change has taken its time, too.
@@ -372,7 +356,7 @@ impl WriterThread {
                     _ => StoreError::Unavailable,
                 });
             }
-            ran.push((mutation.client, outcome));
+            ran.push((mutation.send, outcome));
             let takes_more = changes < GROUP && ended.is_none();
             next = if takes_more { self.waiting.try_recv().ok() } else { None };
         }
@@ -380,60 +364,25 @@ impl WriterThread {
             Some(error) => Err(error),
             None => database::commit(transaction).map_err(|error| self.write_failed(&error)),
         };
-        for (client, mut outcome) in ran {
+        for (client, outcome) in ran {
             // A rejection, too, depends on the commit: its reason may be a change of the same group.
-            if let Err(error) = committed
-                && !matches!(outcome, Outcome::Failed(_))
-            {
-                outcome = Outcome::Failed(error);
+            match (committed, outcome) {
+                (Err(error), outcome) if !matches!(outcome, Outcome::Failed(_)) => {
+                    send(client, Outcome::Failed(error));
+                }
+                (_, outcome) => send(client, outcome),
             }
-            send(client, outcome);
         }
-        committed.is_ok().then_some(changes)
-    }
-
-    /// Logs why the file takes no change. Returns `kind`, the answer to the mutation.
-    fn report(&self, kind: StoreError, error: &dyn Display) -> StoreError {
-        unavailable(&self.failure, &self.database, kind, &format_args!("writing: {error}"))
-    }
-
-    /// Logs why a mutation failed in the database. Returns the answer to it.
-    fn write_failed(&self, error: &rusqlite::Error) -> StoreError {
-        self.report(StoreError::of(error), error)
-    }
-
-    fn connect(&self, wait: Duration) -> Result<Connection, OpenError> {
-        let mut connection = self.database.open(Role::Writer)?;
-        let (time_limit, writers) = (Arc::clone(&self.time_limit), Arc::clone(&self.writers));
-        let is_over = move || {
-            let time_limit = *time_limit.lock();
-            writers.is_over.load(Ordering::Relaxed)
-                || time_limit.is_some_and(|end| Instant::now() >= end)
-        };
-        connection
-            .progress_handler(INSTRUCTIONS, Some(is_over))
-            .map_err(|error| self.database.error(&error))?;
-        self.prepare(&mut connection, wait).map_err(|error| self.database.error(&error))?;
-        Ok(connection)
-    }
-
-    /// Prepares a new connection for writing. The WAL may be from a process that has ended at a
-    /// failed sync: see database/wal.rs. Also stores `--max-tenant-size`, because commands do not
-    /// know this option of `serve`.
-    fn prepare(&self, connection: &mut Connection, wait: Duration) -> rusqlite::Result<()> {
-        let size = i64::try_from(self.limits.max_size).unwrap_or(i64::MAX);
-        let transaction = begin(connection, wait)?;
-        database::make_durable(self.database.path())?;
-        let sql = "UPDATE changes_state SET max_size = ?1 WHERE max_size IS NOT ?1";
-        transaction.execute(sql, [size])?;
-        database::commit(transaction)
+        self.changes += changes;
+        self.has_upkeep = true;
+        committed.is_ok()
     }
 
     /// Runs one mutation in a savepoint.
-    fn run_one(
+    fn run_mutation(
         &self,
         writing: &Writing<'_>,
-        mutation: &mut Mutation,
+        mutation: &Mutation,
         shortage: Option<StoreError>,
     ) -> rusqlite::Result<Outcome> {
         let transaction = writing.connection();
@@ -460,6 +409,113 @@ impl WriterThread {
         }
         Ok(outcome)
     }
+
+    /// Answers a mutation that the file does not take. A repeat gets its response all the same: a
+    /// read needs neither the lock nor space.
+    fn refuse(&self, mutation: Mutation, error: StoreError) {
+        let mut outcome = Outcome::Failed(error);
+        if let Some(key) = &mutation.idempotency_key
+            && let Ok(connection) = self.file.readers.get()
+            && let Ok(Some(replayed)) = Reading::new(&connection).replay(key, mutation.context.at)
+        {
+            outcome = replayed;
+        }
+        send(mutation.send, outcome);
+    }
+
+    /// Refuses a change of a suspended tenant. Asked inside the write transaction: a suspension waits
+    /// until the transactions that began before it have ended.
+    fn check_active(&self) -> Result<(), StoreError> {
+        match self.file.registry.find_suspension(self.file.tenant) {
+            Ok(None) => Ok(()),
+            Ok(Some(reason)) => Err(StoreError::Inactive(reason)),
+            Err(error) => Err(self.report(StoreError::Unavailable, &error)),
+        }
+    }
+
+    /// Why the file takes only deletions now (contract section 6, `tenant_unavailable`). `None` if
+    /// it takes all changes. `wal` is the length of the WAL, and `free` the disk's free space.
+    fn find_shortage(
+        &self,
+        transaction: &Transaction<'_>,
+        wal: u64,
+        free: u64,
+    ) -> rusqlite::Result<Option<StoreError>> {
+        if free >= RESERVE && wal >= longest_wal(free) {
+            let cause = "another program reads the file, so its write-ahead log cannot be emptied";
+            return Ok(Some(self.report(StoreError::Busy, &cause)));
+        }
+        find_shortage(transaction, free, wal, self.file.limits.max_size)
+    }
+
+    /// Empties the WAL if it is long, or if the file may reach its largest size with it. Returns its
+    /// length.
+    ///
+    /// Checkpoints of upkeep wait for no reader. SQLite starts a WAL again only while nobody reads
+    /// from it, so two clients whose lists overlap would let it grow without end. While a group
+    /// waits here, no frame is added, and new reads no longer need the WAL. At `longest` bytes, the
+    /// group waits until the reads of all clients have ended.
+    fn shorten_wal(
+        &mut self,
+        connection: &Connection,
+        longest: u64,
+        since: Instant,
+    ) -> rusqlite::Result<u64> {
+        let length = self.file.database.wal_length();
+        // The WAL may become a part of the file, and counts in the size besides.
+        let most = self.file.database.file_length().saturating_add(2 * length);
+        if length == 0 || length < self.next_wait.min(longest) && most < self.file.limits.max_size {
+            return Ok(length);
+        }
+        let wait = match length {
+            _ if length >= longest => LOCK_WAIT,
+            _ if length >= self.next_wait => READERS_WAIT,
+            _ => Duration::ZERO,
+        };
+        connection.busy_timeout(wait.min(lock_wait(since)))?;
+        // A checkpoint needs space, too. If it fails, deletions may still run.
+        let left = self.file.database.checkpoint(connection, true).unwrap_or(length);
+        self.next_wait = left + LONG_WAL;
+        Ok(left)
+    }
+
+    /// Logs why the file takes no change. Returns `kind`, the answer to the mutation.
+    fn report(&self, kind: StoreError, error: &dyn Display) -> StoreError {
+        let OpenFile { failure, database, .. } = &self.file;
+        unavailable(failure, database, kind, &format_args!("writing: {error}"))
+    }
+
+    /// Logs why a mutation failed in the database. Returns the answer to it.
+    fn write_failed(&self, error: &rusqlite::Error) -> StoreError {
+        self.report(StoreError::of(error), error)
+    }
+
+    fn connect(&self, wait: Duration) -> Result<Connection, OpenError> {
+        let mut connection = self.file.database.open(Role::Writer)?;
+        let (time_limit, writers) = (Arc::clone(&self.time_limit), Arc::clone(&self.file.writers));
+        let is_over = move || {
+            let time_limit = *time_limit.lock();
+            writers.is_over.load(Ordering::Relaxed)
+                || time_limit.is_some_and(|end| Instant::now() >= end)
+        };
+        connection
+            .progress_handler(INSTRUCTIONS, Some(is_over))
+            .map_err(|error| self.file.database.error(&error))?;
+        self.prepare(&mut connection, wait).map_err(|error| self.file.database.error(&error))?;
+        Ok(connection)
+    }
+
+    /// Prepares a new connection for writing. The WAL may be from a process that has ended at a
+    /// failed sync: see database/wal.rs. Also stores `--max-tenant-size`, because commands do not
+    /// know this option of `serve`.
+    fn prepare(&self, connection: &mut Connection, wait: Duration) -> rusqlite::Result<()> {
+        let size = i64::try_from(self.file.limits.max_size).unwrap_or(i64::MAX);
+        let transaction = begin(connection, wait)?;
+        database::make_durable(self.file.database.path())?;
+        let sql = "UPDATE changes_state SET max_size = ?1 WHERE max_size IS NOT ?1";
+        transaction.execute(sql, [size])?;
+        database::commit(transaction)
+    }
 }
 
 /// How long a mutation that came at `since` may still wait for a lock. The time in the queue counts,
@@ -473,8 +529,23 @@ fn longest_wal(free: u64) -> u64 {
     MAX_WAL.min(free / 4)
 }
 
+/// Why only deletions are taken: the disk is nearly full, or the file with its WAL has reached its
+/// largest size.
+pub(super) fn find_shortage(
+    connection: &Connection,
+    free: u64,
+    wal: u64,
+    max_size: u64,
+) -> rusqlite::Result<Option<StoreError>> {
+    if free < RESERVE {
+        return Ok(Some(StoreError::DiskFull));
+    }
+    let size = used_bytes(connection)?.saturating_add(wal);
+    Ok((size >= max_size).then_some(StoreError::SizeLimit))
+}
+
 /// The bytes of the pages in use.
-pub(super) fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let count =
         |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
     let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
