@@ -13,7 +13,7 @@ use ::http::HeaderMap;
 use serde_json::json;
 
 use crate::api::routes::{self, PublicPage, Route};
-use crate::api::{Admission, Api, Job};
+use crate::api::{self, Admission, Api, Job};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::files;
@@ -135,7 +135,7 @@ impl Application for App {
     }
 
     fn max_body(&self, path: &str, headers: &HeaderMap) -> usize {
-        routes::max_body(path, headers)
+        api::max_body(path, headers)
     }
 
     fn admit(&self, request: &Request, responder: &mut Responder) -> Admission {
@@ -144,7 +144,7 @@ impl Application for App {
         };
         match route {
             Route::Page(page) => Admission::Respond(self.page(page, request)),
-            Route::Api(operations) => self.api.admit(operations, request, responder),
+            Route::Api(endpoints) => self.api.admit(endpoints, request, responder),
             Route::Panel => self.panel.admit(request, responder),
         }
     }

@@ -6,15 +6,13 @@
 //! reference in the change and puts the id 1 in its place, because the checks of the fields accept
 //! only an id. Before operation 1 runs, the store replaces the 1 with the customer's id.
 //!
-//! Nothing runs before every operation has passed its checks, so the answer names all operations
+//! Nothing runs before every operation has passed its checks, so the response names all operations
 //! that fail them.
 
-use super::operations::json_object;
-use super::operations::{self, CheckedWrite};
-use super::parameters::{self, Handling};
-use super::pipeline::insufficient_scope;
+use super::body::{self, Handling};
 use super::query::Query;
-use super::routes;
+use super::records::{self, CheckedWrite};
+use super::routes::{self, insufficient_scope};
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
 use crate::model::validation::shorten;
@@ -28,9 +26,9 @@ pub const MAX_OPERATIONS: usize = 100;
 /// The member of `{"result": 0}`, which stands for the id of operation 0's record.
 const RESULT: &str = "result";
 
-/// One element of the array `operations`, with the form of an operation.
+/// One element of the array `operations`.
 #[derive(Debug)]
-struct BatchEntry {
+struct Operation {
     method: Method,
     resource: &'static Resource,
     path: String,
@@ -46,21 +44,21 @@ pub(super) fn check(
     scopes: Scopes,
     handling: Handling,
 ) -> Result<CheckedWrite, ApiError> {
-    let key = parameters::parse_idempotency_key(request)?;
-    let (body, object) = json_object(request)?;
+    let uuid = records::parse_idempotency_key(request)?;
+    let (bytes, object) = body::json_object(request)?;
     Query::parse(request.query.as_deref())?.only(&[])?;
-    parameters::check_no_if_none_match(request)?;
-    let entries = parse(object)?;
-    for (number, entry) in entries.iter().enumerate() {
-        let needed = Scope { resource: entry.resource, access: Access::Write };
+    records::check_no_if_none_match(request)?;
+    let operations = parse(object)?;
+    for (number, operation) in operations.iter().enumerate() {
+        let needed = Scope { resource: operation.resource, access: Access::Write };
         if !scopes.contains(needed) {
             return Err(insufficient_scope(needed.into(), "and").of_operation(number));
         }
     }
-    let mut changes = Vec::with_capacity(entries.len());
+    let mut changes = Vec::with_capacity(operations.len());
     let mut failed = Vec::new();
-    for (number, entry) in entries.iter().enumerate() {
-        match entry.check(entries.get(..number).unwrap_or_default(), handling) {
+    for (number, operation) in operations.iter().enumerate() {
+        match operation.check(operations.get(..number).unwrap_or_default(), handling) {
             Ok(change) => changes.push(change),
             Err(error) => failed.push((number, error)),
         }
@@ -70,9 +68,9 @@ pub(super) fn check(
     }
     Ok(CheckedWrite {
         changes,
-        paths: entries.into_iter().map(|entry| entry.path).collect(),
+        paths: operations.into_iter().map(|operation| operation.path).collect(),
         is_batch: true,
-        idempotency_key: key.map(|key| parameters::idempotency_key(key, request, "", body)),
+        idempotency_key: uuid.map(|uuid| records::idempotency_key(uuid, request, "", bytes)),
     })
 }
 
@@ -83,7 +81,7 @@ pub fn answer(changes: &[Changed], paths: &[String]) -> Answer {
     body.name("results");
     body.begin_array();
     for (changed, path) in changes.iter().zip(paths) {
-        write_result(&mut body, &operations::answer(changed, path));
+        write_result(&mut body, &records::answer(changed, path));
     }
     body.end_array();
     body.end_object();
@@ -101,14 +99,8 @@ fn write_result(json: &mut JsonWriter, answer: &Answer) {
     json.end_object();
 }
 
-/// Reads the operations of a batch.
-///
-/// # Errors
-///
-/// `bad_request` if the batch or an operation has not the form of one. The message names the
-/// operation.
-fn parse(mut batch: JsonObject) -> Result<Vec<BatchEntry>, ApiError> {
-    check_members(&batch, &["operations"]).map_err(ApiError::bad_request)?;
+fn parse(mut batch: JsonObject) -> Result<Vec<Operation>, ApiError> {
+    only_members(&batch, &["operations"]).map_err(ApiError::bad_request)?;
     let Some(Json::Array(declared)) = batch.remove("operations") else {
         return Err(ApiError::bad_request(
             "The member \"operations\" is no array. Send an array of operations.",
@@ -120,36 +112,35 @@ fn parse(mut batch: JsonObject) -> Result<Vec<BatchEntry>, ApiError> {
             "The batch has {count} operations. Send 1 to {MAX_OPERATIONS}."
         )));
     }
-    let mut entries = Vec::with_capacity(declared.len());
-    for (number, operation) in declared.into_iter().enumerate() {
-        let entry = BatchEntry::parse(operation)
+    let mut operations = Vec::with_capacity(declared.len());
+    for (number, member) in declared.into_iter().enumerate() {
+        let operation = Operation::parse(member)
             .map_err(|fault| ApiError::bad_request(format!("Operation {number}: {fault}")))?;
-        entries.push(entry);
+        operations.push(operation);
     }
-    Ok(entries)
+    Ok(operations)
 }
 
 /// Checks that an object has no other members than `known`.
-fn check_members(object: &JsonObject, known: &[&str]) -> Result<(), String> {
+fn only_members(object: &JsonObject, known: &[&str]) -> Result<(), String> {
     match object.keys().find(|name| !known.contains(&name.as_str())) {
         Some(name) => Err(words::unknown("member", &shorten(name), known.iter().copied())),
         None => Ok(()),
     }
 }
 
-/// The resource whose records are at this path.
 fn resource_at(path: &str) -> Option<&'static Resource> {
     let (bare, _) = routes::find(path)?;
     ALL.into_iter().find(|resource| resource.path == bare)
 }
 
-impl BatchEntry {
+impl Operation {
     /// Reads the form of an operation. An `Err` rejects the whole batch.
-    fn parse(operation: Json) -> Result<BatchEntry, String> {
-        let Json::Object(mut object) = operation else {
+    fn parse(member: Json) -> Result<Operation, String> {
+        let Json::Object(mut object) = member else {
             return Err("It must be a JSON object.".to_owned());
         };
-        check_members(&object, &["method", "path", "body", "if_match"])?;
+        only_members(&object, &["method", "path", "body", "if_match"])?;
         let method = take_text(&mut object, "method")?.unwrap_or_default();
         let target = take_text(&mut object, "path")?.unwrap_or_default();
         let if_match = take_text(&mut object, "if_match")?;
@@ -170,24 +161,24 @@ impl BatchEntry {
             return Err(format!("The member \"path\" was {path:?}; {hint}"));
         };
         let (path, query) = (path.to_owned(), query.to_owned());
-        Ok(BatchEntry { method, resource, path, query, body: object.remove("body"), if_match })
+        Ok(Operation { method, resource, path, query, body: object.remove("body"), if_match })
     }
 
     /// Makes the checks of the operation that need no database. `earlier` are the operations before
     /// it.
-    fn check(&self, earlier: &[BatchEntry], handling: Handling) -> Result<Change, ApiError> {
+    fn check(&self, earlier: &[Operation], handling: Handling) -> Result<Change, ApiError> {
         let mut body = match &self.body {
             _ if self.method == Method::DELETE => JsonObject::new(),
             Some(Json::Object(body)) => body.clone(),
             _ => return Err(body_not_object()),
         };
         let results = take_results(self.resource, &mut body, earlier)?;
-        parameters::check_members(handling, self.resource, &body)?;
+        body::check_members(handling, self.resource, &body)?;
         let query = Query::parse(Some(&self.query))?;
         let precondition =
-            self.if_match.as_deref().map_or(Ok(Precondition::None), parameters::parse_if_match);
+            self.if_match.as_deref().map_or(Ok(Precondition::None), records::parse_if_match);
         let change =
-            operations::check_change(&self.method, self.resource, &query, &body, precondition)?;
+            records::check_change(&self.method, self.resource, &query, &body, precondition)?;
         Ok(Change { results, ..change })
     }
 }
@@ -211,7 +202,7 @@ fn body_not_object() -> ApiError {
 fn take_results(
     resource: &'static Resource,
     body: &mut JsonObject,
-    earlier: &[BatchEntry],
+    earlier: &[Operation],
 ) -> Result<Vec<(&'static Field, usize)>, ApiError> {
     let mut results = Vec::new();
     for field in resource.fields {
@@ -220,11 +211,11 @@ fn take_results(
             continue;
         };
         let Some(sent) = object.get(RESULT) else { continue };
-        check_members(object, &[RESULT]).map_err(ApiError::bad_request)?;
+        only_members(object, &[RESULT]).map_err(ApiError::bad_request)?;
         let number = sent.as_u64().and_then(|number| usize::try_from(number).ok());
-        let entry = number.and_then(|number| earlier.get(number));
-        match (number, entry) {
-            (Some(number), Some(BatchEntry { method: Method::POST, resource: created, .. }))
+        let referred = number.and_then(|number| earlier.get(number));
+        match (number, referred) {
+            (Some(number), Some(Operation { method: Method::POST, resource: created, .. }))
                 if *created == target =>
             {
                 results.push((field, number));

@@ -1,19 +1,19 @@
-//! Lists (contract section 4): the names of their parameters, the parser of a query, and cursors.
+//! Lists of records, and cursors (contract section 4).
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest, Sha256};
 
-use super::filter::{filters, parse_custom, parse_filter};
-use super::pipeline::insufficient_scope;
-use super::query::{INCLUDE, Query, invalid_parameter};
-use crate::http::ApiError;
+use super::query::{INCLUDE, Query, filters, invalid_parameter, parse_custom, parse_filter};
+use super::routes::insufficient_scope;
+use crate::http::{ApiError, Request, Response};
+use crate::json_writer::JsonWriter;
 use crate::model::custom::PREFIX;
 use crate::model::validation::is_positive_integer;
 use crate::model::{
     Access, Field, ID, Inclusion, KeysetPosition, ListQuery, RecordId, Resource, Scope, Scopes,
-    Value, Version,
+    Value,
 };
-use crate::store::Position;
+use crate::store::{Deadline, Tenant};
 
 /// Records on a page if `limit` is absent.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -33,7 +33,41 @@ pub fn parameters(resource: &'static Resource) -> impl Iterator<Item = &'static 
     PARAMETERS.into_iter().filter(move |name| has(*name))
 }
 
-/// Converts the parameters of a list.
+/// A page of records. The key's `scopes` limit `include`.
+pub(super) fn read(
+    tenant: &Tenant,
+    request: &Request,
+    resource: &'static Resource,
+    query: &Query,
+    scopes: Scopes,
+) -> Result<Response, ApiError> {
+    let list = parse(resource, query, scopes)?;
+    let page = tenant.read(Deadline::new(&request.abandoned), |reading| reading.page(&list))?;
+    let cursor = page.next.map(|position| write_cursor(&position, resource, query));
+    let response = page_response(&page.json, |body| {
+        body.member("next_cursor", &cursor);
+        if let Some(total) = page.total {
+            body.member("total", &total);
+        }
+    });
+    Ok(match cursor {
+        Some(cursor) => response.header("Link", query.link_to_next(&request.path, &cursor)),
+        None => response,
+    })
+}
+
+/// A page: `data` is a JSON array, `write_others` writes the members after it.
+pub(super) fn page_response(data: &[u8], write_others: impl FnOnce(&mut JsonWriter)) -> Response {
+    let mut body = JsonWriter::with_capacity(data.len() + MAX_CURSOR);
+    body.begin_object();
+    body.name("data");
+    body.raw(data);
+    write_others(&mut body);
+    body.end_object();
+    Response::json_bytes(200, body.take())
+}
+
+/// Parses the parameters of a list.
 ///
 /// # Errors
 ///
@@ -189,28 +223,34 @@ const CHECKSUM: usize = 8;
 /// The maximum length of a cursor in characters. The longest sort value, an e-mail address, fits.
 pub const MAX_CURSOR: usize = 2048;
 
-fn encode(mut bytes: Vec<u8>) -> String {
+pub(super) fn encode_cursor(kind: u8, position: &[u8]) -> String {
+    let mut bytes = vec![kind];
+    bytes.extend_from_slice(position);
     bytes.extend_from_slice(&checksum(&bytes));
     Base64UrlUnpadded::encode_string(&bytes)
 }
 
-/// Decodes what [`encode`] returned; `None` if it was changed.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Base64UrlUnpadded::decode_vec(text).ok()?;
-    let (body, expected) = bytes.split_last_chunk::<CHECKSUM>()?;
-    if checksum(body) != *expected {
-        return None;
-    }
-    bytes.truncate(body.len());
-    Some(bytes)
-}
-
-/// The error for a cursor that was changed.
-fn damaged() -> ApiError {
-    ApiError::bad_request(
-        "The query parameter \"cursor\" is damaged. Send the \"next_cursor\" of the last page \
-         unchanged.",
-    )
+/// Decodes a cursor of this kind, whose position `read` reads.
+///
+/// # Errors
+///
+/// `bad_request` if the cursor was changed or is of another kind.
+pub(super) fn decode_cursor<T>(
+    text: &str,
+    kind: u8,
+    read: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<T, ApiError> {
+    let bytes = Base64UrlUnpadded::decode_vec(text).unwrap_or_default();
+    let position = match bytes.split_last_chunk::<CHECKSUM>() {
+        Some((body, sum)) if checksum(body) == *sum => body.strip_prefix(&[kind]).and_then(read),
+        _ => None,
+    };
+    position.ok_or_else(|| {
+        ApiError::bad_request(
+            "The query parameter \"cursor\" is damaged. Send the \"next_cursor\" of the last page \
+             unchanged.",
+        )
+    })
 }
 
 /// A checksum against changes by mistake.
@@ -228,8 +268,7 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
 const LIST_KIND: u8 = 1;
 
 pub fn write_cursor(position: &KeysetPosition, resource: &Resource, query: &Query) -> String {
-    let mut bytes = vec![LIST_KIND];
-    bytes.extend_from_slice(&fingerprint(resource, query));
+    let mut bytes = fingerprint(resource, query).to_vec();
     bytes.extend_from_slice(&position.id.0.to_be_bytes());
     match &position.value {
         // No list is sorted by custom fields.
@@ -244,7 +283,7 @@ pub fn write_cursor(position: &KeysetPosition, resource: &Resource, query: &Quer
             bytes.extend_from_slice(text.as_bytes());
         }
     }
-    encode(bytes)
+    encode_cursor(LIST_KIND, &bytes)
 }
 
 /// Decodes a cursor of this list.
@@ -257,8 +296,7 @@ fn parse_cursor(
     resource: &Resource,
     query: &Query,
 ) -> Result<KeysetPosition, ApiError> {
-    let bytes = decode(text).ok_or_else(damaged)?;
-    let (list_fingerprint, position) = list_position(&bytes).ok_or_else(damaged)?;
+    let (list_fingerprint, position) = decode_cursor(text, LIST_KIND, list_position)?;
     if list_fingerprint != fingerprint(resource, query) {
         return Err(ApiError::bad_request(
             "The query parameter \"cursor\" belongs to another list. Send it with the resource, \
@@ -268,10 +306,8 @@ fn parse_cursor(
     Ok(position)
 }
 
-/// Reads the fingerprint and the position in the bytes of a list's cursor. `None` for other bytes.
 fn list_position(bytes: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
-    let (kind, rest) = bytes.split_first()?;
-    let (list_fingerprint, rest) = rest.split_first_chunk::<CHECKSUM>()?;
+    let (list_fingerprint, rest) = bytes.split_first_chunk::<CHECKSUM>()?;
     let (id, rest) = rest.split_first_chunk::<8>()?;
     let (tag, rest) = rest.split_first()?;
     let value = match (tag, rest) {
@@ -281,10 +317,8 @@ fn list_position(bytes: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
         (b't', text) => Value::Text(str::from_utf8(text).ok()?.to_owned()),
         _ => return None,
     };
-    (*kind == LIST_KIND).then_some((
-        *list_fingerprint,
-        KeysetPosition { value, id: RecordId(i64::from_be_bytes(*id)) },
-    ))
+    let id = RecordId(i64::from_be_bytes(*id));
+    Some((*list_fingerprint, KeysetPosition { value, id }))
 }
 
 /// The checksum of the resource and of the parameters that select and order its records, whatever
@@ -299,33 +333,4 @@ fn fingerprint(resource: &Resource, query: &Query) -> [u8; CHECKSUM] {
     parameters.sort_unstable();
     // Texts can always be written.
     checksum(&serde_json::to_vec(&(resource.plural, parameters)).unwrap_or_default())
-}
-
-/// The kind byte of a change log's cursor. The log's lineage and the number of the last entry that
-/// the client has seen follow. Cursors of lists begin with another byte, so the cursor of a list is
-/// no valid cursor of the change log. `store/records/change_log.rs` says what the lineage is for.
-const CHANGE_KIND: u8 = 0x81;
-
-pub(super) fn write_change_cursor(position: &Position) -> String {
-    let mut bytes = vec![CHANGE_KIND];
-    bytes.extend_from_slice(&position.lineage);
-    bytes.extend_from_slice(&position.seq.0.to_be_bytes());
-    encode(bytes)
-}
-
-/// Decodes a cursor of the change log.
-///
-/// # Errors
-///
-/// `bad_request` if the cursor is damaged or belongs to a list.
-pub(super) fn parse_change_cursor(text: &str) -> Result<Position, ApiError> {
-    decode(text).and_then(|bytes| change_position(&bytes)).ok_or_else(damaged)
-}
-
-/// Reads the position in the bytes of a change log's cursor. `None` for other bytes.
-fn change_position(bytes: &[u8]) -> Option<Position> {
-    let (kind, rest) = bytes.split_first()?;
-    let (lineage, seq) = rest.split_first_chunk::<16>()?;
-    let seq = Version(i64::from_be_bytes(seq.try_into().ok()?));
-    (*kind == CHANGE_KIND).then_some(Position { lineage: *lineage, seq })
 }

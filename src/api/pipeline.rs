@@ -18,13 +18,14 @@ use std::time::Instant;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use super::operations::{self, CheckedWrite};
-use super::parameters::Handling;
+use super::body::Handling;
 use super::rate_limit::{RateLimitStatus, RateLimiter};
-use super::routes::{Action, Operation};
-use super::{batch, changes, whoami};
+use super::records::{self, CheckedWrite};
+use super::routes::{self, Action, Endpoint, Route, insufficient_scope};
+use super::{batch, changes};
+use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
-use crate::model::{Scopes, TenantId};
+use crate::model::TenantId;
 use crate::secret;
 use crate::store::registry::{KeyState, Principal, Registry};
 use crate::store::{Actor, ChangeContext, KeyLabel, Mutation, Outcome, Tenant, Tenants};
@@ -65,7 +66,7 @@ pub struct Api {
 /// A request whose key is good.
 pub struct ApiCall {
     pub principal: Principal,
-    operations: &'static [Operation],
+    endpoints: &'static [Endpoint],
 }
 
 impl Api {
@@ -74,24 +75,24 @@ impl Api {
         Api { registry, tenants, limiter: RateLimiter::new(rate_limit) }
     }
 
-    /// Looks up the key of a request to a path with these operations. The key names the tenant in
+    /// Looks up the key of a request to a path with these endpoints. The key names the tenant in
     /// whose lane the request waits.
     pub fn admit(
         &self,
-        operations: &'static [Operation],
+        endpoints: &'static [Endpoint],
         request: &Request,
         responder: &mut Responder,
     ) -> Admission {
         if request.method == Method::OPTIONS {
             // A browser asks before it sends a key.
-            let error = Operation::not_allowed(operations, &request.method);
+            let error = Endpoint::not_allowed(endpoints, &request.method);
             return Admission::Respond(error.into());
         }
         match authenticate(&self.registry, request) {
             Ok(principal) => {
                 responder.log_tenant(&principal.tenant_name, &principal.key.prefix);
                 let lane = Lane::Tenant(principal.key.tenant_id);
-                Admission::Wait(lane, Job::Api(Box::new(ApiCall { principal, operations })))
+                Admission::Wait(lane, Job::Api(Box::new(ApiCall { principal, endpoints })))
             }
             Err(error) => Admission::Respond(error.into()),
         }
@@ -109,8 +110,15 @@ impl Api {
         responder.add_headers(handling.header());
         let (principal, scopes) = (&call.principal, call.principal.key.scopes);
         let response = match action {
-            Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
-                match operations::check_write(request, resource, handling, &mut responder) {
+            Action::Read(resource) => records::read(&tenant, request, resource, scopes),
+            Action::Changes => changes::read(&tenant, request, scopes),
+            Action::Whoami => changes::whoami(request, principal, rate_limit),
+            Action::Batch | Action::Create(_) | Action::Update(_) | Action::Delete(_) => {
+                let checked = match action.resource() {
+                    Some(resource) => records::check(request, resource, handling, &mut responder),
+                    None => batch::check(request, scopes, handling),
+                };
+                match checked {
                     Ok(write) => {
                         let key = KeyLabel::from(call.principal.key);
                         return make_changes(&tenant, key, request, write, responder);
@@ -118,16 +126,6 @@ impl Api {
                     Err(error) => Err(error),
                 }
             }
-            Action::Batch => match batch::check(request, scopes, handling) {
-                Ok(write) => {
-                    let key = KeyLabel::from(call.principal.key);
-                    return make_changes(&tenant, key, request, write, responder);
-                }
-                Err(error) => Err(error),
-            },
-            Action::Read(resource) => operations::read(&tenant, request, resource, scopes),
-            Action::Changes => changes::read(&tenant, request, scopes),
-            Action::Whoami => whoami::whoami(request, principal, rate_limit),
         };
         responder.send(response.unwrap_or_else(Response::from));
     }
@@ -135,7 +133,7 @@ impl Api {
     /// Makes the checks 10 to 13 of contract section 5. Checks 4 to 9 are in [`authenticate`].
     fn check(
         &self,
-        ApiCall { principal, operations }: &ApiCall,
+        ApiCall { principal, endpoints }: &ApiCall,
         request: &Request,
         responder: &mut Responder,
     ) -> Result<(Arc<Tenant>, Action, RateLimitStatus), ApiError> {
@@ -148,8 +146,8 @@ impl Api {
         };
         // Scope. If the path does not have the method, no scope is needed: the check of the method
         // answers 405.
-        let operation = Operation::find(operations, &request.method);
-        if let Some(scopes) = operation.map(Operation::scopes)
+        let endpoint = Endpoint::find(endpoints, &request.method);
+        if let Some(scopes) = endpoint.map(Endpoint::scopes)
             && !scopes.is_empty()
             && !key.scopes.intersects(scopes)
         {
@@ -162,9 +160,8 @@ impl Api {
         let rate_limit = self.limiter.check(key.id, key.rate_limit, now)?;
         responder.add_headers(rate_limit.headers());
         // Method.
-        let operation =
-            operation.ok_or_else(|| Operation::not_allowed(operations, &request.method))?;
-        Ok((tenant, operation.action, rate_limit))
+        let endpoint = endpoint.ok_or_else(|| Endpoint::not_allowed(endpoints, &request.method))?;
+        Ok((tenant, endpoint.action, rate_limit))
     }
 }
 
@@ -184,7 +181,7 @@ fn make_changes(
         context: ChangeContext { at: request.received_at.timestamp(), actor },
         since: Instant::now(),
         answer: Box::new(move |changed| match (changed, paths.as_slice()) {
-            ([changed], [path]) if !is_batch => operations::answer(changed, path),
+            ([changed], [path]) if !is_batch => records::answer(changed, path),
             (_, paths) => batch::answer(changed, paths),
         }),
         send: Box::new(move |outcome| responder.send(respond(outcome, is_batch))),
@@ -193,9 +190,9 @@ fn make_changes(
 
 fn respond(outcome: Outcome, is_batch: bool) -> Response {
     match outcome {
-        Outcome::Changed(answer) => operations::response(answer),
+        Outcome::Changed(answer) => records::response(answer),
         Outcome::Replayed(answer) => {
-            operations::response(answer).header("Idempotent-Replayed", "true")
+            records::response(answer).header("Idempotent-Replayed", "true")
         }
         Outcome::KeyReused => ApiError::from(ErrorCode::IdempotencyKeyReused).into(),
         Outcome::Rejected(number, rejection) if is_batch => {
@@ -230,9 +227,21 @@ fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, Api
     }
 }
 
-/// Whether the headers have a key of the right form. Without one, no body is read.
-pub(super) fn has_well_formed_key(headers: &HeaderMap) -> bool {
-    bearer_token(headers).is_ok_and(secret::is_well_formed_key)
+/// The longest body in bytes that a path takes of a request with these headers. It is none if the
+/// request is refused whatever its body is.
+pub fn max_body(path: &str, headers: &HeaderMap) -> usize {
+    match routes::find(path).map(|(_, route)| route) {
+        Some(Route::Api(endpoints))
+            if bearer_token(headers).is_ok_and(secret::is_well_formed_key) =>
+        {
+            match endpoints {
+                [Endpoint { action: Action::Batch, .. }] => MAX_BATCH_BODY,
+                _ => MAX_BODY,
+            }
+        }
+        Some(Route::Panel) => MAX_BODY,
+        _ => 0,
+    }
 }
 
 /// The scheme is case-insensitive (RFC 9110 section 11.1). Spaces and tabs may follow it, but no
@@ -261,16 +270,4 @@ fn unauthorized(code: ErrorCode) -> ApiError {
     let is_absent = code == ErrorCode::MissingAuthorization;
     let challenge = if is_absent { "Bearer" } else { "Bearer error=\"invalid_token\"" };
     ApiError::from(code).header("WWW-Authenticate", challenge)
-}
-
-/// `insufficient_scope`: the key has none of `scopes`. The `conjunction` says whether the request
-/// needs one or all of them.
-pub(super) fn insufficient_scope(scopes: Scopes, conjunction: &str) -> ApiError {
-    let names = scopes.names();
-    let message = format!(
-        "The request needs \"{}\", which this API key lacks. Use a key with the scope.",
-        names.join(&format!("\" {conjunction} \""))
-    );
-    let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
-    ApiError::new(ErrorCode::InsufficientScope, message).header("WWW-Authenticate", challenge)
 }

@@ -1,23 +1,19 @@
 //! The route table: a row for each method of each path. Dispatch, `Allow`, scopes, the labels of
 //! metrics, and the OpenAPI document come from it.
 
-use Access::{Read, Write};
-use http::HeaderMap;
-
-use super::pipeline::has_well_formed_key;
-use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use crate::http::{ApiError, ErrorCode, Method};
 use crate::metrics;
 use crate::model::validation::{is_positive_integer, shorten};
 use crate::model::{ALL, Access, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Scope, Scopes};
 use crate::reference::{self, Document};
 use crate::words;
+use Access::{Read, Write};
 
 /// The kind of a path.
 #[derive(Clone, Copy, Debug)]
 pub enum Route {
-    /// Operations that need a key.
-    Api(&'static [Operation]),
+    /// Endpoints that need a key.
+    Api(&'static [Endpoint]),
     /// A page without authentication.
     Page(PublicPage),
     /// The panel. It handles every method itself.
@@ -26,14 +22,13 @@ pub enum Route {
 
 /// A row of the table: what a method does at a path that needs a key.
 #[derive(Debug)]
-pub struct Operation {
+pub struct Endpoint {
     pub method: Method,
     /// The kind of scope that a key needs: for the resource, or for any if there is no resource.
     pub needs: Option<Access>,
     pub action: Action,
 }
 
-/// The work of an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     Create(&'static Resource),
@@ -86,11 +81,11 @@ pub static ROUTES: [(&str, Route); 18] = [
     (PANEL_PATH, Route::Panel),
 ];
 
-static CUSTOMERS: [Operation; 4] = records(&CUSTOMER);
-static EMPLOYEES: [Operation; 4] = records(&EMPLOYEE);
-static DEVICES: [Operation; 4] = records(&HARDWARE);
+static CUSTOMERS: [Endpoint; 4] = records(&CUSTOMER);
+static EMPLOYEES: [Endpoint; 4] = records(&EMPLOYEE);
+static DEVICES: [Endpoint; 4] = records(&HARDWARE);
 
-const fn records(resource: &'static Resource) -> [Operation; 4] {
+const fn records(resource: &'static Resource) -> [Endpoint; 4] {
     [
         row(Method::POST, Some(Write), Action::Create(resource)),
         row(Method::GET, Some(Read), Action::Read(resource)),
@@ -99,8 +94,8 @@ const fn records(resource: &'static Resource) -> [Operation; 4] {
     ]
 }
 
-const fn row(method: Method, needs: Option<Access>, action: Action) -> Operation {
-    Operation { method, needs, action }
+const fn row(method: Method, needs: Option<Access>, action: Action) -> Endpoint {
+    Endpoint { method, needs, action }
 }
 
 const fn document(document: &'static Document) -> Route {
@@ -114,16 +109,16 @@ impl Route {
     }
 }
 
-impl Operation {
-    /// Finds the operation of a method. GET also answers HEAD.
-    pub fn find(operations: &'static [Operation], method: &Method) -> Option<&'static Operation> {
+impl Endpoint {
+    /// GET also answers HEAD.
+    pub fn find(endpoints: &'static [Endpoint], method: &Method) -> Option<&'static Endpoint> {
         let method = if *method == Method::HEAD { &Method::GET } else { method };
-        operations.iter().find(|operation| operation.method == *method)
+        endpoints.iter().find(|endpoint| endpoint.method == *method)
     }
 
-    /// The error of a method that is not among the operations.
-    pub fn not_allowed(operations: &'static [Operation], method: &Method) -> ApiError {
-        let names = operations.iter().map(|operation| match operation.method.as_str() {
+    /// The error of a method that is not among the endpoints of a path.
+    pub fn not_allowed(endpoints: &'static [Endpoint], method: &Method) -> ApiError {
+        let names = endpoints.iter().map(|endpoint| match endpoint.method.as_str() {
             "GET" => "GET, HEAD",
             method => method,
         });
@@ -192,17 +187,16 @@ pub(super) fn similar_record(path: &str) -> Option<String> {
     }
 }
 
-/// The longest body in bytes that a path takes of a request with these headers. It is none where
-/// the request is refused whatever its body is.
-pub fn max_body(path: &str, headers: &HeaderMap) -> usize {
-    match find(path).map(|(_, route)| route) {
-        Some(Route::Api(operations)) if has_well_formed_key(headers) => match operations {
-            [Operation { action: Action::Batch, .. }] => MAX_BATCH_BODY,
-            _ => MAX_BODY,
-        },
-        Some(Route::Panel) => MAX_BODY,
-        _ => 0,
-    }
+/// `insufficient_scope`: the key has none of `scopes`. The `conjunction` says whether the request
+/// needs one or all of them.
+pub(super) fn insufficient_scope(scopes: Scopes, conjunction: &str) -> ApiError {
+    let names = scopes.names();
+    let message = format!(
+        "The request needs \"{}\", which this API key lacks. Use a key with the scope.",
+        names.join(&format!("\" {conjunction} \""))
+    );
+    let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
+    ApiError::new(ErrorCode::InsufficientScope, message).header("WWW-Authenticate", challenge)
 }
 
 /// The metrics label of a path: the known path without `/v1`, or [`metrics::OTHER`].

@@ -67,7 +67,6 @@ impl Form {
         form
     }
 
-    /// The form with one more field.
     pub(super) fn with(mut self, name: &str, value: &str) -> Form {
         self.0.push((name.to_owned(), value.to_owned()));
         self
@@ -78,7 +77,6 @@ impl Form {
         self.all(name).next().unwrap_or_default()
     }
 
-    /// Every value of a field.
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(own, _)| own == name).map(|(_, value)| value.as_str())
     }
@@ -107,7 +105,6 @@ fn is_of_this_origin(request: &Request) -> bool {
     origin.is_some_and(|(_, host)| request.header("host") == Some(host))
 }
 
-/// The forms of a signed-in admin.
 impl AdminRequest<'_> {
     pub(super) fn post(&self, form: &Form) -> Result<Response, Notice> {
         self.act(form).or_else(|error| self.show_error(error, form))
@@ -126,7 +123,6 @@ impl AdminRequest<'_> {
         }
     }
 
-    /// Does what a form asks for.
     fn act(&self, form: &Form) -> Result<Response, Notice> {
         match form.get("action") {
             "sign-out" => {

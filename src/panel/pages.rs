@@ -102,7 +102,6 @@ impl Notice {
     }
 }
 
-/// The error of a request that the registry rejects.
 impl From<RegistryError> for Notice {
     fn from(error: RegistryError) -> Notice {
         match error {
@@ -264,7 +263,6 @@ impl Panel {
     }
 }
 
-/// The pages of a signed-in admin.
 impl AdminRequest<'_> {
     pub(super) fn get(&self, query: &Form) -> Result<Response, Notice> {
         let page = self.find_page(query);

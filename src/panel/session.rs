@@ -30,7 +30,6 @@ fn cookie_name(request: &Request) -> &'static str {
     if request.secure { "__Host-tenantdesk-session" } else { "tenantdesk-session" }
 }
 
-/// Returns the token in the session's cookie.
 fn read_cookie(request: &Request) -> Option<&str> {
     for pair in request.headers("cookie").flat_map(|header| header.split(';')) {
         if let Some((name, token)) = pair.trim().split_once('=')
@@ -53,7 +52,6 @@ pub(super) fn set_cookie(request: &Request, token: &str, response: Response) -> 
     response.header("Set-Cookie", cookie)
 }
 
-/// A valid session.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) tenant: TenantRow,
@@ -84,7 +82,6 @@ impl AdminRequest<'_> {
         Ok(keys.into_iter().find(|key| key.id == id).ok_or(RegistryError::NoKey(id))?)
     }
 
-    /// An active key of an active tenant.
     pub(super) fn changeable_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
         self.check_active()?;
         Ok(self.find_key(id)?.require_active(self.request.received_at)?)
@@ -121,7 +118,6 @@ pub(super) fn sign_in_page(notice: Notice, tenant: &str) -> Response {
     Page { session: None, title: "Sign in", notice, content: View::SignIn { tenant } }.respond()
 }
 
-/// Handles the sign-in form.
 pub(super) fn sign_in(
     panel: &Panel,
     request: &Request,

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tenantdesk::api::changes;
-use tenantdesk::api::filter::{Filter, MAX_CUSTOM_FILTERS, filters};
 use tenantdesk::api::list::{self, MAX_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH};
-use tenantdesk::api::routes::{Action, Operation};
+use tenantdesk::api::query::{Filter, MAX_CUSTOM_FILTERS, filters};
+use tenantdesk::api::routes::{Action, Endpoint};
 use tenantdesk::http::ErrorCode::{self, *};
 use tenantdesk::model::custom::NAME_PATTERN;
 use tenantdesk::model::{ALL, EMPLOYEE, Inclusion, Resource, Scope};
@@ -15,7 +15,7 @@ use super::schema::{ENTITY_TAGS, reference, title};
 const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
 
 /// The `operationId`, the title and the description.
-pub(crate) fn texts(operation: &Operation) -> (String, String, String) {
+pub(crate) fn texts(operation: &Endpoint) -> (String, String, String) {
     let (id, summary, about) = match operation.action {
         Action::Create(_) => (
             "create{Resource}",
@@ -72,7 +72,7 @@ pub(crate) fn texts(operation: &Operation) -> (String, String, String) {
     (fill(id), fill(summary), format!("{about} {}", needed_scopes(operation)))
 }
 
-fn needed_scopes(operation: &Operation) -> String {
+fn needed_scopes(operation: &Endpoint) -> String {
     let needed: Vec<String> = Scope::all()
         .filter(|scope| operation.scopes().contains(*scope))
         .map(|scope| format!("`{scope}`"))

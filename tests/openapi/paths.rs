@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use tenantdesk::api::routes::{Action, Operation, ROUTES, Route};
+use tenantdesk::api::routes::{Action, Endpoint, ROUTES, Route};
 use tenantdesk::http::ErrorCode;
 
 use super::operations::{common_errors, parameters, special_errors, texts};
@@ -35,7 +35,7 @@ pub(crate) fn paths() -> Value {
     paths
 }
 
-fn of_operation(operation: &Operation) -> Value {
+fn of_operation(operation: &Endpoint) -> Value {
     let (id, summary, description) = texts(operation);
     let mut document = json!({
         "operationId": id,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use tenantdesk::api::filter::Filter;
+use tenantdesk::api::query::Filter;
 use tenantdesk::model::custom::{MAX_FIELDS, MAX_LENGTH, NAME_PATTERN};
 use tenantdesk::model::email::MAX_EMAIL;
 use tenantdesk::model::field::CUSTOM;

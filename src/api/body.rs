@@ -1,92 +1,85 @@
-//! The headers of a request: the idempotency key (contract section 8), the versions in `If-Match`
-//! (section 13), and `Prefer`, which says what happens to members of a body that no field has
-//! (section 3).
+//! The body of a write: one JSON object. `Prefer` says what happens to members of the object that no
+//! field has (contract section 3).
 
-use std::str::FromStr;
-
-use sha2::{Digest, Sha256};
-use uuid::fmt::Hyphenated;
-
-use super::routes;
-use crate::http::request::parse_tags;
-use crate::http::{ApiError, ErrorCode, Method, Request};
+use crate::http::{ApiError, Body, ErrorCode, Method, Request};
+use crate::model::json_object::parse_object;
 use crate::model::validation::shorten;
 use crate::model::{JsonObject, READ_ONLY, Resource};
-use crate::store::{IdempotencyKey, Precondition};
 use crate::words;
 
-/// Returns the bytes of the UUID in the header `Idempotency-Key`, or `None` without the header.
-///
-/// The form is 8-4-4-4-12 hexadecimal digits in any case, of any UUID version. One pair of double
-/// quotes around it is removed.
+/// Returns the body, and the object that it is.
 ///
 /// # Errors
 ///
-/// `invalid_idempotency_key` if the header occurs twice or is not a UUID.
-pub fn parse_idempotency_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
-    let mut values = request.headers("idempotency-key");
-    let Some(value) = values.next() else { return Ok(None) };
-    let bare = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
-    match (Hyphenated::from_str(bare), values.next()) {
-        (Ok(uuid), None) => Ok(Some(*uuid.as_uuid().as_bytes())),
-        _ => Err(ErrorCode::InvalidIdempotencyKey.into()),
+/// `unsupported_media_type`, `payload_too_large` or `invalid_json`, in this order.
+pub(super) fn json_object(request: &Request) -> Result<(&[u8], JsonObject), ApiError> {
+    if let Some(fault) = media_type_fault(request) {
+        return Err(ApiError::new(ErrorCode::UnsupportedMediaType, fault));
+    }
+    let Body::Whole(body) = &request.body else {
+        return Err(ErrorCode::PayloadTooLarge.into());
+    };
+    let object = parse_object(body).map_err(|fault| {
+        let hint = body_hint(body);
+        let message = format!("The body is not one JSON object in UTF-8: {fault}.{hint}");
+        ApiError::new(ErrorCode::InvalidJson, message)
+    })?;
+    Ok((body, object))
+}
+
+/// The beginnings of bodies that programs send by mistake, and what the body is. The first that
+/// fits counts.
+const MISTAKEN_BODIES: [(&str, &str); 9] = [
+    ("[object ", " It is what JavaScript writes for an object. Send JSON.stringify(object)."),
+    ("[", " It is an array. Send one object, or {\"operations\": […]} to /batch.php."),
+    ("\"", " It is a text in quotes. If the text is JSON, send it without the quotes."),
+    ("<", " It is HTML or XML."),
+    ("{'", " JSON takes double quotes, and no single ones."),
+    (
+        "'",
+        " It begins with a single quote. In cmd.exe, write double quotes around the JSON and \\\" for \
+         each quote inside, or send a file: curl --data-binary @file.json.",
+    ),
+    ("{“", " It has typographic quotes. JSON takes the plain quote \"."),
+    ("{„", " It has typographic quotes. JSON takes the plain quote \"."),
+    ("{{", PLACEHOLDER),
+];
+
+const PLACEHOLDER: &str = " It has a placeholder in {{ and }} that no program has filled in.";
+
+/// What a body is that is no JSON object, if it is a known mistake. Empty otherwise.
+fn body_hint(body: &[u8]) -> &'static str {
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "_.-[]%+".contains(c);
+    let known = MISTAKEN_BODIES.iter().find(|(start, _)| text.starts_with(start));
+    match known {
+        Some((_, hint)) => hint,
+        None if text.contains("{{") => PLACEHOLDER,
+        // A form begins with `name=`.
+        None if text.trim_start_matches(is_word).starts_with('=') => {
+            " It is a form. Send the fields as one JSON object."
+        }
+        None => "",
     }
 }
 
-/// The key with the SHA-256 of method, path without `/v1`, `target` and for POST and PUT the bytes of
-/// the body. `target` is the value of `id` or `update_by` in the query.
-pub fn idempotency_key(
-    key: [u8; 16],
-    request: &Request,
-    target: &str,
-    body: &[u8],
-) -> IdempotencyKey {
-    let mut hash = Sha256::new();
-    for part in [request.method.as_str(), routes::label(&request.path), target] {
-        hash.update(part);
-        hash.update([0]);
+/// Why the headers do not say that the body is plain JSON.
+fn media_type_fault(request: &Request) -> Option<String> {
+    let mut values = request.headers("content-type");
+    let Some(sent) = values.next() else {
+        return Some("\"Content-Type\" is missing. Send \"application/json\".".to_owned());
+    };
+    if values.next().is_some() {
+        return Some("\"Content-Type\" was given more than once. Send it once.".to_owned());
     }
-    hash.update(body);
-    IdempotencyKey { key, request: hash.finalize().into() }
-}
-
-/// The precondition of a request that changes a record.
-///
-/// # Errors
-///
-/// `bad_request` if `If-Match` is given twice or cannot be read.
-pub fn precondition(request: &Request) -> Result<Precondition, ApiError> {
-    let mut sent = request.headers("if-match");
-    let Some(value) = sent.next() else { return Ok(Precondition::None) };
-    if sent.next().is_some() {
-        return Err(ApiError::bad_request("\"If-Match\" is given twice. Send it once."));
+    let media_type = sent.split(';').next().unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
+        let sent = shorten(sent);
+        return Some(format!("\"Content-Type\" was {sent:?}. Send \"application/json\"."));
     }
-    parse_if_match(value)
-}
-
-/// Reads a value of `If-Match`.
-pub fn parse_if_match(value: &str) -> Result<Precondition, ApiError> {
-    match parse_tags(value) {
-        Some(tags) if tags.contains(&"*") => Ok(Precondition::Exists),
-        Some(tags) => Ok(Precondition::OneOf(tags.into_iter().map(str::to_owned).collect())),
-        None => Err(ApiError::bad_request(
-            "\"If-Match\" is no list of entity tags. Send the \"ETag\" of the record as it came, \
-             with its quotes, or *.",
-        )),
-    }
-}
-
-/// `If-None-Match` says something about a read alone. A client that sends it with a write expects a
-/// protection that it does not get.
-pub fn check_no_if_none_match(request: &Request) -> Result<(), ApiError> {
-    match request.header("if-none-match") {
-        None => Ok(()),
-        Some(_) => Err(ApiError::bad_request(
-            "A write takes no \"If-None-Match\". To change a record only in the version that you \
-             know, send \"If-Match\". To create a record and change none, send a POST without \
-             \"update_by\".",
-        )),
-    }
+    let encoding = shorten(request.header("content-encoding")?);
+    Some(format!("\"Content-Encoding\" was {encoding:?}. Send the body without it."))
 }
 
 /// The most names in the header `X-Ignored-Fields`.

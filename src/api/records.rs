@@ -1,0 +1,295 @@
+//! One record: GET, POST, PUT and DELETE (contract section 3). An operation of a batch makes the
+//! same checks as a request of its own.
+
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+use uuid::fmt::Hyphenated;
+
+use super::body::{self, Handling};
+use super::list;
+use super::query::{INCLUDE, Query, invalid_parameter};
+use super::routes;
+use crate::http::request::parse_tags;
+use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
+use crate::model::validation::shorten;
+use crate::model::{
+    Field, FieldCode, FieldError, Json, JsonObject, RecordId, Resource, Rules, Scopes, Value,
+};
+use crate::store::{
+    Answer, Change, ChangeKind, Changed, Deadline, IdempotencyKey, Precondition, Reading,
+    Rejection, Tenant,
+};
+
+/// GET and HEAD: one record, or a page of records. The key's `scopes` limit `include`.
+pub(super) fn read(
+    tenant: &Tenant,
+    request: &Request,
+    resource: &'static Resource,
+    scopes: Scopes,
+) -> Result<Response, ApiError> {
+    let query = Query::parse(request.query.as_deref())?;
+    let Some(id) = query.id()? else {
+        return list::read(tenant, request, resource, &query, scopes);
+    };
+    check_alone(&query, resource)?;
+    let include = list::parse_include(resource, &query, scopes)?;
+    let read = |reading: &Reading<'_>| reading.json(resource, id, &include);
+    let found = if include.is_empty() {
+        tenant.read_one(read)?
+    } else {
+        tenant.read(Deadline::new(&request.abandoned), read)?
+    };
+    let (json, version) = found.ok_or(Rejection::NotFound(resource, id))?;
+    if !include.is_empty() {
+        // The version says nothing about the included records, so there is no `ETag`.
+        return Ok(Response::json_bytes(200, json));
+    }
+    let etag = version.etag();
+    let response = if request.is_unchanged(&etag) {
+        Response::empty(304)
+    } else {
+        Response::json_bytes(200, json)
+    };
+    Ok(response.header("ETag", etag))
+}
+
+/// Checks that no parameter of a list stands beside `id`.
+fn check_alone(query: &Query, resource: &Resource) -> Result<(), ApiError> {
+    let (known, rule): (&[&str], _) = match resource.inclusions() {
+        [] => (&["id"], "\"id\" is one record, and takes no other parameter"),
+        _ => {
+            (&["id", INCLUDE], "\"id\" is one record, and takes no other parameter but \"include\"")
+        }
+    };
+    let Some(other) = query.names().find(|name| !known.contains(name)) else { return Ok(()) };
+    let other = shorten(other);
+    Err(ApiError::bad_request(format!("{rule}. Leave out \"id\" or {other:?}.")))
+}
+
+/// A write that passed the checks that need no database.
+#[derive(Debug)]
+pub(super) struct CheckedWrite {
+    /// One change, or those of a batch.
+    pub changes: Vec<Change>,
+    /// The path of each change as the client sent it. It may begin with `/v1`.
+    pub paths: Vec<String>,
+    pub is_batch: bool,
+    pub idempotency_key: Option<IdempotencyKey>,
+}
+
+/// POST, PUT and DELETE: makes the checks that need no database, in their order. DELETE ignores a
+/// body. Every response gets the header that names ignored members, even if a later check fails.
+pub(super) fn check(
+    request: &Request,
+    resource: &'static Resource,
+    handling: Handling,
+    responder: &mut Responder,
+) -> Result<CheckedWrite, ApiError> {
+    let uuid = parse_idempotency_key(request)?;
+    let (bytes, object) = match request.method {
+        Method::DELETE => (&[][..], JsonObject::new()),
+        _ => body::json_object(request)?,
+    };
+    responder.add_headers(body::check_members(handling, resource, &object)?);
+    let query = Query::parse(request.query.as_deref())?;
+    check_no_if_none_match(request)?;
+    let precondition = precondition(request);
+    let change = check_change(&request.method, resource, &query, &object, precondition)?;
+    // A query has only one of them.
+    let target = query.get("id").or_else(|| query.get(UPDATE_BY)).unwrap_or_default();
+    Ok(CheckedWrite {
+        changes: vec![change],
+        paths: vec![request.path.clone()],
+        is_batch: false,
+        idempotency_key: uuid.map(|uuid| idempotency_key(uuid, request, target, bytes)),
+    })
+}
+
+/// The query parameter of POST.
+const UPDATE_BY: &str = "update_by";
+
+/// Makes the checks of a write with this method from the query on that need no database, in their
+/// order. `body` is that of POST and PUT.
+pub(super) fn check_change(
+    method: &Method,
+    resource: &'static Resource,
+    query: &Query,
+    body: &JsonObject,
+    precondition: Result<Precondition, ApiError>,
+) -> Result<Change, ApiError> {
+    if *method == Method::POST {
+        query.only(&[UPDATE_BY])?;
+        let Some(field) = parse_update_by(resource, query)? else {
+            // A new record has no version yet, so the precondition has no meaning.
+            let values = check_values(resource, body, Rules::New)?;
+            return Ok(Change::new(resource, ChangeKind::Create, values));
+        };
+        let precondition = precondition?;
+        let values = check_values(resource, body, Rules::StoredOrNew(field))?;
+        let change = Change::new(resource, ChangeKind::UpdateBy(field), values);
+        return Ok(Change { precondition, ..change });
+    }
+    query.only(&["id"])?;
+    let id = query.id()?.ok_or(ErrorCode::MissingId)?;
+    let precondition = precondition?;
+    let change = if *method == Method::DELETE {
+        Change::new(resource, ChangeKind::Delete(id), Vec::new())
+    } else {
+        let values = check_values(resource, body, Rules::Stored)?;
+        Change::new(resource, ChangeKind::Update(id), values)
+    };
+    Ok(Change { precondition, ..change })
+}
+
+fn parse_update_by(
+    resource: &'static Resource,
+    query: &Query,
+) -> Result<Option<&'static Field>, ApiError> {
+    let Some(name) = query.get(UPDATE_BY) else { return Ok(None) };
+    if let Some(field) = resource.lookup_fields().find(|field| field.name == name) {
+        return Ok(Some(field));
+    }
+    let names: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
+    let expectation = format!("send one of {}", names.join(", "));
+    Err(invalid_parameter(UPDATE_BY, name, &expectation))
+}
+
+/// Checks the fields that the body names, and that it names those it must.
+fn check_values(
+    resource: &'static Resource,
+    body: &JsonObject,
+    rules: Rules,
+) -> Result<Vec<(&'static Field, Value)>, ApiError> {
+    let mut values = Vec::new();
+    let mut faults = Vec::new();
+    for field in resource.fields {
+        match field.check_sent(body.get(field.name), rules) {
+            Ok(Some(value)) => values.push((field, value)),
+            Ok(None) => {}
+            Err(errors) => faults.extend(errors),
+        }
+    }
+    if !faults.is_empty() {
+        name_wrapper(resource, body, &mut faults);
+        return Err(Rejection::InvalidFields(faults).into());
+    }
+    if rules == Rules::Stored && values.is_empty() {
+        let unknown = body::unknown_members(resource, body);
+        if unknown.is_empty() {
+            return Err(ErrorCode::NoUpdatableFields.into());
+        }
+        let message = format!(
+            "The body of a PUT names no field that can be changed. It has unknown members: {}.",
+            body::name_members(resource, &unknown)
+        );
+        return Err(ApiError::new(ErrorCode::NoUpdatableFields, message));
+    }
+    Ok(values)
+}
+
+/// Many services take the record as a member, such as `data`. If the first missing field may be in
+/// there, its message says so.
+fn name_wrapper(resource: &Resource, body: &JsonObject, faults: &mut [FieldError]) {
+    let unknown = body::unknown_members(resource, body);
+    if let [name] = unknown.as_slice()
+        && let Some(Json::Object(_)) = body.get(*name)
+        && let Some(fault) = faults.iter_mut().find(|fault| fault.code == FieldCode::Required)
+    {
+        let hint =
+            format!(" {:?} is no field: send its members as the body itself.", shorten(name));
+        fault.message.push_str(&hint);
+    }
+}
+
+/// Returns the bytes of the UUID in the header `Idempotency-Key` (contract section 8).
+///
+/// The form is 8-4-4-4-12 hexadecimal digits in any case, of any UUID version. One pair of double
+/// quotes around it is removed.
+///
+/// # Errors
+///
+/// `invalid_idempotency_key` if the header occurs twice or is not a UUID.
+pub(super) fn parse_idempotency_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
+    let mut values = request.headers("idempotency-key");
+    let Some(value) = values.next() else { return Ok(None) };
+    let bare = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
+    match (Hyphenated::from_str(bare), values.next()) {
+        (Ok(uuid), None) => Ok(Some(*uuid.as_uuid().as_bytes())),
+        _ => Err(ErrorCode::InvalidIdempotencyKey.into()),
+    }
+}
+
+/// The UUID with the SHA-256 of method, path without `/v1`, `target` and for POST and PUT the bytes
+/// of the body. `target` is the value of `id` or `update_by` in the query.
+pub(super) fn idempotency_key(
+    uuid: [u8; 16],
+    request: &Request,
+    target: &str,
+    body: &[u8],
+) -> IdempotencyKey {
+    let mut hash = Sha256::new();
+    for part in [request.method.as_str(), routes::label(&request.path), target] {
+        hash.update(part);
+        hash.update([0]);
+    }
+    hash.update(body);
+    IdempotencyKey { key: uuid, request: hash.finalize().into() }
+}
+
+/// The precondition in the header `If-Match` (contract section 13).
+fn precondition(request: &Request) -> Result<Precondition, ApiError> {
+    let mut sent = request.headers("if-match");
+    let Some(value) = sent.next() else { return Ok(Precondition::None) };
+    if sent.next().is_some() {
+        return Err(ApiError::bad_request("\"If-Match\" is given twice. Send it once."));
+    }
+    parse_if_match(value)
+}
+
+/// Reads a value of `If-Match`.
+pub(super) fn parse_if_match(value: &str) -> Result<Precondition, ApiError> {
+    match parse_tags(value) {
+        Some(tags) if tags.contains(&"*") => Ok(Precondition::Exists),
+        Some(tags) => Ok(Precondition::OneOf(tags.into_iter().map(str::to_owned).collect())),
+        None => Err(ApiError::bad_request(
+            "\"If-Match\" is no list of entity tags. Send the \"ETag\" of the record as it came, \
+             with its quotes, or *.",
+        )),
+    }
+}
+
+/// `If-None-Match` says something about a read alone. A client that sends it with a write expects a
+/// protection that it does not get.
+pub(super) fn check_no_if_none_match(request: &Request) -> Result<(), ApiError> {
+    match request.header("if-none-match") {
+        None => Ok(()),
+        Some(_) => Err(ApiError::bad_request(
+            "A write takes no \"If-None-Match\". To change a record only in the version that you \
+             know, send \"If-Match\". To create a record and change none, send a POST without \
+             \"update_by\".",
+        )),
+    }
+}
+
+/// What is stored and sent after one change at this path.
+pub(super) fn answer(changed: &Changed, path: &str) -> Answer {
+    let Changed { resource, id: RecordId(id), record, is_new } = changed;
+    let Some(record) = record else {
+        return Answer { status: 204, location: None, etag: None, body: Vec::new() };
+    };
+    Answer {
+        status: if *is_new { 201 } else { 200 },
+        location: is_new.then(|| format!("{path}?id={id}")),
+        etag: Some(record.version.etag()),
+        body: record.response(resource),
+    }
+}
+
+/// The response with a new or a stored answer.
+pub(super) fn response(Answer { status, location, etag, body }: Answer) -> Response {
+    let response =
+        if body.is_empty() { Response::empty(status) } else { Response::json_bytes(status, body) };
+    let location = location.map(|location| ("Location", location));
+    response.with(location).with(etag.map(|etag| ("ETag", etag)))
+}
