@@ -8,8 +8,7 @@ use anyhow::ensure;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::output::print_stderr;
-use super::{GlobalOptions, UsageError, find_tenant, tenant_name};
+use super::options::{GlobalOptions, UsageError, find_tenant, print_stderr, tenant_name};
 use crate::clock::Clock;
 use crate::config::positive;
 use crate::store::archive::{

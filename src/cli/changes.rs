@@ -12,8 +12,9 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::key::key_id;
-use super::output::{print, print_json, print_stderr};
-use super::{GlobalOptions, UsageError, open_tenant, resource};
+use super::options::{
+    GlobalOptions, UsageError, open_tenant, print, print_json, print_stderr, resource,
+};
 use crate::clock::{Clock, first_second, last_second};
 use crate::config::{duration, positive};
 use crate::model::{ALL, KeyId, RecordId, Resource};

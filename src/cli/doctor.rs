@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{GlobalOptions, unknown_variables};
+use super::options::GlobalOptions;
 use crate::clock::{Clock, Moment};
 use crate::config::whole;
 use crate::files::{free_space, user_name};
@@ -41,7 +41,7 @@ const ENOUGH_SPACE: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum Severity {
     Ok,
     /// Works, but may fail later.
     Warning,
@@ -51,19 +51,23 @@ enum State {
 
 /// One check and its result.
 #[derive(Debug, Serialize)]
-struct Check {
+struct Diagnosis {
     check: String,
-    state: State,
+    state: Severity,
     message: String,
 }
 
-impl Check {
-    fn new(check: &str, state: State, message: impl Into<String>) -> Check {
-        Check { check: check.to_owned(), state, message: message.into() }
+impl Diagnosis {
+    fn new(check: &str, state: Severity, message: impl Into<String>) -> Diagnosis {
+        Diagnosis { check: check.to_owned(), state, message: message.into() }
     }
 }
 
-pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run(
+    options: &GlobalOptions,
+    arguments: &Arguments,
+    unknown_variables: &[String],
+) -> anyhow::Result<()> {
     let data_dir = &options.data_dir;
     let databases = match check::check(data_dir) {
         Ok(findings) => check_databases(&findings),
@@ -71,18 +75,22 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
             return Err(options.explain(error));
         }
         // The other checks may say why.
-        Err(error) => vec![Check::new("databases", State::Fault, error.to_string())],
+        Err(error) => vec![Diagnosis::new("databases", Severity::Fault, error.to_string())],
     };
     let now = Clock::system().now();
     let mut checks =
         vec![check_file_system(data_dir), check_free_space(data_dir), check_permissions(data_dir)];
-    checks.extend(check_variables());
+    if !unknown_variables.is_empty() {
+        let names = unknown_variables.join(", ");
+        let message = format!("no option has the variable {names}; correct its name");
+        checks.push(Diagnosis::new("settings", Severity::Warning, message));
+    }
     checks.extend(databases);
     // The check of the databases has reported a registry that cannot be opened.
     let registry = options.open_registry().ok();
     checks.extend(registry.as_ref().map(|registry| check_keys(registry, now)));
     checks.push(check_backup(data_dir, arguments, registry.as_ref(), now));
-    let faults = checks.iter().filter(|check| check.state == State::Fault).count();
+    let faults = checks.iter().filter(|check| check.state == Severity::Fault).count();
     let documents = json!(checks);
     if options.json {
         options.report(&json!({"ok": faults == 0, "checks": documents}), "")?;
@@ -94,7 +102,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
 }
 
 /// Checks whether SQLite's locks and WAL are reliable on the file system.
-fn check_file_system(data_dir: &Path) -> Check {
+fn check_file_system(data_dir: &Path) -> Diagnosis {
     // NFS, CIFS, SMB 2, 9p, CephFS: the numbers of statfs(2).
     const NETWORK: [i64; 5] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x00c3_6400];
     const TMPFS: i64 = 0x0102_1994;
@@ -102,39 +110,42 @@ fn check_file_system(data_dir: &Path) -> Check {
     #[expect(clippy::unnecessary_cast, reason = "the field's width differs between targets")]
     let kind = statfs(data_dir).map(|info| info.f_type as i64).unwrap_or_default();
     let (state, message) = match kind {
-        TMPFS => (State::Warning, "in memory: all data are lost when the machine stops"),
-        FUSE => (State::Warning, "on FUSE: a sync may not reach the disk; use a local disk"),
+        TMPFS => (Severity::Warning, "in memory: all data are lost when the machine stops"),
+        FUSE => (Severity::Warning, "on FUSE: a sync may not reach the disk; use a local disk"),
         _ if NETWORK.contains(&kind) => (
-            State::Fault,
+            Severity::Fault,
             "on a network file system, where SQLite's locks are unreliable; use a local disk",
         ),
-        _ => (State::Ok, "on a local file system"),
+        _ => (Severity::Ok, "on a local file system"),
     };
-    Check::new("directory", state, format!("{} {message}", data_dir.display()))
+    Diagnosis::new("directory", state, format!("{} {message}", data_dir.display()))
 }
 
-fn check_free_space(data_dir: &Path) -> Check {
+fn check_free_space(data_dir: &Path) -> Diagnosis {
     let (state, message) = match free_space(data_dir) {
-        Ok((_, Some(warning))) => (State::Fault, format!("{warning}; free some space")),
+        Ok((_, Some(warning))) => (Severity::Fault, format!("{warning}; free some space")),
         Ok((free @ 0..ENOUGH_SPACE, None)) => {
             let free = HumanBytes(free);
-            (State::Warning, format!("{free}; below 256 MiB writes are refused: free some space"))
+            (
+                Severity::Warning,
+                format!("{free}; below 256 MiB writes are refused: free some space"),
+            )
         }
-        Ok((free, None)) => (State::Ok, HumanBytes(free).to_string()),
-        Err(error) => (State::Fault, error.to_string()),
+        Ok((free, None)) => (Severity::Ok, HumanBytes(free).to_string()),
+        Err(error) => (Severity::Fault, error.to_string()),
     };
-    Check::new("free space", state, message)
+    Diagnosis::new("free space", state, message)
 }
 
 /// Checks that the directories and databases belong to this user, that the user can read and write
 /// them, and that others have no access. Access of others to a directory is a warning, because the
 /// owner may have set its mode; the program always creates files without access for others.
-fn check_permissions(data_dir: &Path) -> Check {
+fn check_permissions(data_dir: &Path) -> Diagnosis {
     let user = geteuid().as_raw();
     // The group of a container's volume may be given access to each file in it.
     let is_volume = fs::metadata(data_dir).is_ok_and(|found| found.uid() != user);
     let (strangers, others) = if is_volume { (0o007, "o") } else { (0o077, "go") };
-    let (mut state, mut messages) = (State::Ok, Vec::new());
+    let (mut state, mut messages) = (Severity::Ok, Vec::new());
     let (mut modes, mut foreign) = (Vec::new(), Vec::new());
     for path in files_of_databases(data_dir) {
         let is_mount = is_volume && path == data_dir;
@@ -143,14 +154,14 @@ fn check_permissions(data_dir: &Path) -> Check {
         let (mode, name) = (found.mode() & 0o777, path.display());
         let needed = if found.is_dir() { 0o700 } else { 0o600 };
         if mode & needed != needed && !is_mount {
-            state = State::Fault;
+            state = Severity::Fault;
             modes.push(format!("{name} is closed to its owner (mode {mode:o})"));
         } else if mode & strangers != 0 {
-            state = state.max(if found.is_dir() { State::Warning } else { State::Fault });
+            state = state.max(if found.is_dir() { Severity::Warning } else { Severity::Fault });
             modes.push(format!("{name} is open to others (mode {mode:o})"));
         }
         if found.uid() != user && !is_mount {
-            state = State::Fault;
+            state = Severity::Fault;
             foreign.push(format!("{name} belongs to {}", user_name(found.uid())));
         }
     }
@@ -167,14 +178,7 @@ fn check_permissions(data_dir: &Path) -> Check {
     if messages.is_empty() {
         messages.push(format!("private to {user}"));
     }
-    Check::new("permissions", state, messages.join("; "))
-}
-
-/// Warns of variables that set no option.
-fn check_variables() -> Option<Check> {
-    let unknown = unknown_variables();
-    let message = format!("no option has the variable {}; correct its name", unknown.join(", "));
-    (!unknown.is_empty()).then(|| Check::new("settings", State::Warning, message))
+    Diagnosis::new("permissions", state, messages.join("; "))
 }
 
 /// The data directory, its databases, and what SQLite keeps beside them. A directory that cannot be
@@ -192,7 +196,7 @@ fn files_of_databases(data_dir: &Path) -> Vec<PathBuf> {
 }
 
 /// One check for each database with a problem, and one for all others together.
-fn check_databases(findings: &[Finding]) -> Vec<Check> {
+fn check_databases(findings: &[Finding]) -> Vec<Diagnosis> {
     const ADVICE: &str = "; docs/recovery.md, \"A damaged file\", has the cure";
     let (mut checks, mut intact) = (Vec::new(), 0);
     for Finding { database, problems, is_orphan, is_damaged, entries_ahead } in findings {
@@ -201,34 +205,34 @@ fn check_databases(findings: &[Finding]) -> Vec<Check> {
                 "{entries_ahead} of the entries of its change log are from the future: the clock \
                  was wrong, or is"
             );
-            checks.push(Check::new(database, State::Warning, message));
+            checks.push(Diagnosis::new(database, Severity::Warning, message));
         }
         if *is_orphan {
             let message = format!("{ORPHAN}; move it away if no tenant is missing");
-            checks.push(Check::new(database, State::Warning, message));
+            checks.push(Diagnosis::new(database, Severity::Warning, message));
         } else if problems.is_empty() {
             intact += 1;
         } else {
             let advice = if *is_damaged { ADVICE } else { "" };
             let message = format!("{}{advice}", problems.join("; "));
-            checks.push(Check::new(database, State::Fault, message));
+            checks.push(Diagnosis::new(database, Severity::Fault, message));
         }
     }
     if intact > 0 {
-        checks.push(Check::new("databases", State::Ok, format!("{intact} intact")));
+        checks.push(Diagnosis::new("databases", Severity::Ok, format!("{intact} intact")));
     }
     checks
 }
 
 /// Warns of keys that end within 14 days: somebody may have to replace them. A key that was replaced
 /// has a newer one of its name, which ends later.
-fn check_keys(registry: &Registry, now: Moment) -> Check {
+fn check_keys(registry: &Registry, now: Moment) -> Diagnosis {
     let (state, message) = match ending_keys(registry, now) {
-        Ok(ending) if ending.is_empty() => (State::Ok, "none ends within 14 days".to_owned()),
-        Ok(ending) => (State::Warning, format!("end within 14 days: {}", ending.join(", "))),
-        Err(error) => (State::Fault, error.to_string()),
+        Ok(ending) if ending.is_empty() => (Severity::Ok, "none ends within 14 days".to_owned()),
+        Ok(ending) => (Severity::Warning, format!("end within 14 days: {}", ending.join(", "))),
+        Err(error) => (Severity::Fault, error.to_string()),
     };
-    Check::new("keys", state, message)
+    Diagnosis::new("keys", state, message)
 }
 
 fn ending_keys(registry: &Registry, now: Moment) -> Result<Vec<String>, RegistryError> {
@@ -259,30 +263,30 @@ fn check_backup(
     arguments: &Arguments,
     registry: Option<&Registry>,
     now: Moment,
-) -> Check {
-    let check = |state, message: String| Check::new("backup", state, message);
+) -> Diagnosis {
+    let check = |state, message: String| Diagnosis::new("backup", state, message);
     let Some(dir) = &arguments.backups else {
         let message = "not checked; name the directory of backups with --backups DIR";
-        return check(State::Warning, message.to_owned());
+        return check(Severity::Warning, message.to_owned());
     };
     let backups = match backup::list(dir) {
         Ok(backups) => backups,
-        Err(error) => return check(State::Fault, error.to_string()),
+        Err(error) => return check(Severity::Fault, error.to_string()),
     };
     let mut backups = backups.into_iter().filter(|(_, manifest)| manifest.kind == BackupKind::All);
     let Some((directory, manifest)) = backups.next() else {
         let message = format!("{} contains no backup of all tenants", dir.display());
-        return check(State::Fault, message);
+        return check(Severity::Fault, message);
     };
     if let Err(error) = manifest.verify(&directory) {
-        return check(State::Fault, format!("{error}; make another backup"));
+        return check(Severity::Fault, format!("{error}; make another backup"));
     }
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
     let is_on_same_disk = device(&directory) == device(data_dir);
     let directory = directory.display();
     if let Some(tenant) = manifest.left_out.first() {
         let message = format!("{directory} lacks the tenant {} ({})", tenant.name, tenant.reason);
-        return check(State::Fault, message);
+        return check(Severity::Fault, message);
     }
     let has_tenants = |manifest: &Manifest| !manifest.tenants.is_empty();
     if manifest.tenants.is_empty()
@@ -292,7 +296,7 @@ fn check_backup(
             "{directory} has no tenants, and {} has; if the data directory was lost, restore that",
             older.display()
         );
-        return check(State::Fault, message);
+        return check(Severity::Fault, message);
     }
     let is_empty = |registry: &Registry| registry.list_tenants().is_ok_and(|all| all.is_empty());
     if has_tenants(&manifest) && registry.is_some_and(is_empty) {
@@ -300,17 +304,17 @@ fn check_backup(
             "the data directory has no tenants, and {directory} has; if the data directory was \
              lost, restore that"
         );
-        return check(State::Fault, message);
+        return check(Severity::Fault, message);
     }
     let hours = (now.unix_seconds() - manifest.created_at.unix()) / 3600;
     let is_old = hours > i64::from(arguments.backup_age) * 24;
     let age = format!("{directory} is {hours} hours old");
     match (is_old, is_on_same_disk) {
-        (true, _) => check(State::Fault, age),
+        (true, _) => check(Severity::Fault, age),
         (false, true) => {
-            check(State::Warning, age + ", on the disk of the data; copy it to another disk")
+            check(Severity::Warning, age + ", on the disk of the data; copy it to another disk")
         }
-        (false, false) => check(State::Ok, age),
+        (false, false) => check(Severity::Ok, age),
     }
 }
 

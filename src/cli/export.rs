@@ -14,8 +14,7 @@ use rustix::fs::fstat;
 use serde_json::{Value, json};
 use tempfile::{NamedTempFile, spooled_tempfile_in};
 
-use super::output::print_document;
-use super::{GlobalOptions, UsageError, open_tenant, resource};
+use super::options::{GlobalOptions, UsageError, open_tenant, print_document, resource};
 use crate::files;
 use crate::model::Resource;
 use crate::store::{DatabaseError, TenantFile};

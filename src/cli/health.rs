@@ -8,8 +8,8 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::options::{GlobalOptions, reason};
 use super::serve::reachable;
-use super::{GlobalOptions, reason};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

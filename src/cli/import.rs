@@ -15,8 +15,9 @@ use uuid::Uuid;
 
 use super::changes::{WAITING, way_back};
 use super::export::format;
-use super::output::{print_document, print_json, print_stderr};
-use super::{GlobalOptions, UsageError, open_tenant, resource};
+use super::options::{
+    GlobalOptions, UsageError, open_tenant, print_document, print_json, print_stderr, resource,
+};
 use crate::clock::Clock;
 use crate::model::Resource;
 use crate::store::{Actor, ChangeContext, TenantFile};

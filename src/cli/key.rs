@@ -6,8 +6,7 @@ use clap::{Args, Subcommand};
 use jiff::Span;
 use serde_json::{Value, json};
 
-use super::output::{print_document, print_json, print_stderr};
-use super::{GlobalOptions, open_tenant};
+use super::options::{GlobalOptions, open_tenant, print_document, print_json, print_stderr};
 use crate::clock::{Clock, Moment, Timestamp, last_second};
 use crate::config::{duration, whole};
 use crate::model::{KeyId, Scopes};

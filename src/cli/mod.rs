@@ -8,33 +8,29 @@ mod changes;
 mod doctor;
 mod export;
 mod health;
-mod help;
 mod import;
 mod key;
-mod output;
+mod options;
 mod serve;
 mod tenant;
 
 use std::env;
 use std::ffi::OsStr;
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
-use anyhow::{Context as _, anyhow};
-use clap::builder::{BoolishValueParser, PossibleValuesParser, Resettable, TypedValueParser};
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use anyhow::Context as _;
+use clap::builder::Resettable;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use options::{GlobalOptions, UsageError, print_document, print_stderr, reason};
 use rustix::process::geteuid;
 use signal_hook::consts::SIGXFSZ;
 
 use crate::files::user_name;
-use crate::model::{self, Resource};
 use crate::reference::OPENAPI_TEXT;
-use crate::store::registry::{Registry, TenantRow};
-use crate::store::{OpenError, REGISTRY_FILE, registry, sqlite_version};
-use crate::words::without_error_numbers;
+use crate::store::sqlite_version;
 
 /// Customers, employees and hardware behind a JSON API: one binary, one SQLite file per tenant.
 #[derive(Debug, Parser)]
@@ -44,26 +40,6 @@ struct Arguments {
     options: GlobalOptions,
     #[command(subcommand)]
     command: Command,
-}
-
-/// The data directory, unless an option or a variable names one.
-const DATA_DIR: &str = "data";
-
-/// The options of every command.
-#[derive(Debug, Args)]
-struct GlobalOptions {
-    /// The directory of the databases
-    #[arg(
-        long,
-        global = true,
-        env = "TENANTDESK_DATA_DIR",
-        default_value = DATA_DIR,
-        value_name = "DIR"
-    )]
-    data_dir: PathBuf,
-    /// Print one JSON document, for scripts
-    #[arg(long, global = true, env = "TENANTDESK_JSON", value_parser = BoolishValueParser::new())]
-    json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -100,12 +76,6 @@ enum Command {
     Openapi,
 }
 
-/// Wrong usage that clap does not detect: exit code 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct UsageError(String);
-
-/// Parses the command line of this process, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
     let arguments = Arguments::from_arg_matches(&command().get_matches());
     match arguments.map_err(anyhow::Error::from).and_then(run) {
@@ -117,7 +87,7 @@ pub fn main() -> ExitCode {
             if is_denied(&error) {
                 reason = format!("{reason} to the user {}", user_name(geteuid().as_raw()));
             }
-            output::print_stderr(&format!("error: {reason}"));
+            print_stderr(&format!("error: {reason}"));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }
@@ -173,7 +143,7 @@ pub fn command() -> clap::Command {
         Exit codes: 0 success; 1 failure, with the reason on the last line of standard error; \
         2 wrong usage.";
     let root = Arguments::command().version(VERSION.as_str()).after_help(START);
-    without_empty_variables(help::add_examples(root, "tenantdesk"))
+    without_empty_variables(add_examples(root, "tenantdesk"))
 }
 
 /// The text of `--version`. `build.rs` finds the commit.
@@ -187,20 +157,6 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The error and its causes on one line. A cause that an earlier message contains is left out, and
-/// so are the system's numbers of errors.
-fn reason(error: &anyhow::Error) -> String {
-    let mut reason = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if reason.is_empty() {
-            reason = cause;
-        } else if !reason.contains(&cause) {
-            reason = format!("{reason}: {cause}");
-        }
-    }
-    without_error_numbers(&reason).replace('\n', " ")
-}
-
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     // With a handler of SIGXFSZ, a write beyond the limit of `ulimit -f` returns an error, and the
     // command can clean up.
@@ -208,7 +164,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         .context("cannot handle signals")?;
     let options = &arguments.options;
     match arguments.command {
-        Command::Serve(arguments) => serve::run(options, &arguments),
+        Command::Serve(arguments) => serve::run(options, &arguments, &unknown_variables()),
         Command::Tenant(command) => tenant::run(options, command),
         Command::Key(command) => key::run(options, command),
         Command::Import(arguments) => import::run(options, &arguments),
@@ -219,83 +175,74 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Backup(arguments) => backup::run_backup(options, &arguments),
         Command::Restore(arguments) => backup::run_restore(options, &arguments),
         Command::Check => doctor::run_check(options),
-        Command::Doctor(arguments) => doctor::run(options, &arguments),
+        Command::Doctor(arguments) => doctor::run(options, &arguments, &unknown_variables()),
         Command::Health(arguments) => health::run(options, &arguments),
-        Command::Openapi => output::print_document(OPENAPI_TEXT.trim_end()),
+        Command::Openapi => print_document(OPENAPI_TEXT.trim_end()),
     }
 }
 
-impl GlobalOptions {
-    /// A command line of this program that works in the shell in which this command runs.
-    fn command(&self, words: &[&str]) -> String {
-        let mut line = "tenantdesk".to_owned();
-        let data_dir = self.data_dir.to_string_lossy();
-        let is_default = env::var_os("TENANTDESK_DATA_DIR")
-            .map_or(*data_dir == *DATA_DIR, |named| self.data_dir == *named);
-        let option = ["--data-dir", &data_dir];
-        for word in option.iter().filter(|_| !is_default).chain(words) {
-            line = format!("{line} {}", shell_word(word));
-        }
-        line
-    }
+/// The examples of all commands, which a test finds complete. A group such as `tenant` shows the
+/// examples of its commands.
+const EXAMPLES: &[&str] = &[
+    "tenantdesk serve --create-tenant demo",
+    "tenantdesk serve --listen 0.0.0.0:8443 --tls-cert chain.pem --tls-key key.pem",
+    "tenantdesk serve --trusted-proxy 10.0.0.5 --log-format json --metrics-listen 127.0.0.1:9180",
+    "tenantdesk tenant create acme --trial-until 2027-01-31",
+    "tenantdesk tenant list --json",
+    "tenantdesk tenant rename acme acme-berlin",
+    "tenantdesk tenant suspend acme",
+    "tenantdesk tenant activate acme",
+    "tenantdesk tenant trial acme 2027-01-31",
+    "tenantdesk tenant password acme --stdin < password.txt",
+    "tenantdesk tenant delete acme --yes",
+    "tenantdesk key create acme --name sync --scope customers:read --scope customers:write",
+    "tenantdesk key create acme --name audit --scope read --expires 30d --rate-limit 1000",
+    "KEY=$(tenantdesk key create acme --name script --scope all)",
+    "tenantdesk key list acme --json",
+    "tenantdesk key replace acme 7 --overlap 7d",
+    "tenantdesk key limit acme 7 1000",
+    "tenantdesk key limit acme 7 default",
+    "tenantdesk key rename acme 7 web-shop",
+    "tenantdesk key expire acme 7 2027-12-31",
+    "tenantdesk key revoke acme 7",
+    "tenantdesk key delete acme 7",
+    "tenantdesk import acme customers customers.csv --dry-run",
+    "tenantdesk import acme hardware inventory.xlsx --sheet Devices",
+    "tenantdesk import acme customers customers.csv --update-by customer_number",
+    "tenantdesk import acme hardware hardware.jsonl --keep-ids",
+    "tenantdesk import acme customers customers.csv --draft-map > german.toml",
+    "tenantdesk import acme customers customers.csv --map german.toml --dry-run",
+    "tenantdesk fields hardware",
+    "tenantdesk fields hardware --csv > hardware.csv",
+    "tenantdesk export acme customers > customers.csv",
+    "tenantdesk export acme hardware --output hardware.xlsx",
+    "tenantdesk changes acme --resource customers --id 7 --last 10 --json",
+    "tenantdesk undo acme --key 3 --since 2h --dry-run",
+    "tenantdesk undo acme --since 2026-11-20T14:00:00Z",
+    "tenantdesk undo acme --request 6f1c3a52-6a0d-4d0c-9a53-2f1c1f0b8e77",
+    "tenantdesk backup /var/lib/tenantdesk-backups --keep 14",
+    "tenantdesk backup /var/lib/tenantdesk-backups acme",
+    "tenantdesk restore /var/lib/tenantdesk-backups",
+    "tenantdesk restore /var/lib/tenantdesk-backups acme --force",
+    "tenantdesk restore /var/lib/tenantdesk-backups/2026-11-20T19-30-00Z acme --as acme-berlin",
+    "tenantdesk check --json",
+    "tenantdesk doctor --data-dir /var/lib/tenantdesk --backups /var/lib/tenantdesk-backups",
+    "tenantdesk health http://127.0.0.1:8080",
+    "tenantdesk openapi > openapi.json",
+];
 
-    /// Opens the registry of an existing data directory.
-    fn open_registry(&self) -> anyhow::Result<Registry> {
-        Registry::open(&self.data_dir).map_err(|error| self.explain(error))
-    }
-
-    /// Converts an error of the registry. A missing registry means that the directory is no data
-    /// directory.
-    fn explain(&self, error: OpenError) -> anyhow::Error {
-        let directory = self.data_dir.display();
-        let registry = self.data_dir.join(REGISTRY_FILE);
-        if !matches!(error, OpenError::OtherOwner { .. })
-            && let Err(error) = registry.symlink_metadata()
-            && error.kind() == io::ErrorKind::PermissionDenied
-        {
-            return anyhow::Error::new(error).context(format!("cannot read {directory}"));
-        }
-        if !matches!(&error, OpenError::Missing(path) if *path == registry) {
-            return error.into();
-        }
-        anyhow!(
-            "{directory} is no data directory (it has no {REGISTRY_FILE}; is its disk mounted?); \
-             --data-dir or TENANTDESK_DATA_DIR names another; \"serve\", \"tenant create\" and \
-             \"restore\" make one"
-        )
-    }
+/// Appends the examples to the help of every command below `command`, whose path is `path`.
+fn add_examples(command: clap::Command, path: &str) -> clap::Command {
+    command.mut_subcommands(|child| {
+        let path = format!("{path} {}", child.get_name());
+        let text = format!("Examples:\n  {}", examples_of(&path).join("\n  "));
+        add_examples(child, &path).after_help(text)
+    })
 }
 
-/// Opens the registry and finds a tenant in it.
-fn open_tenant(options: &GlobalOptions, name: &str) -> anyhow::Result<(Registry, TenantRow)> {
-    let registry = options.open_registry()?;
-    let tenant = find_tenant(&registry, name)?;
-    Ok((registry, tenant))
-}
-
-/// A word as a shell reads it.
-fn shell_word(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=+,@".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
-fn find_tenant(registry: &Registry, name: &str) -> anyhow::Result<TenantRow> {
-    registry.find_tenant(name)?.ok_or_else(|| registry.unknown_tenant(name).into())
-}
-
-/// Parses the name of a new tenant.
-fn tenant_name(text: &str) -> Result<String, &'static str> {
-    registry::check_tenant_name(text).map(|()| text.to_owned())
-}
-
-/// Parses the plural name of a resource.
-fn resource() -> impl TypedValueParser<Value = &'static Resource> {
-    let names = model::ALL.map(|resource| resource.plural);
-    PossibleValuesParser::new(names)
-        .try_map(|plural| Resource::find(&plural).ok_or("there is no such resource"))
+fn examples_of(path: &str) -> Vec<&'static str> {
+    let start = format!("{path} ");
+    EXAMPLES.iter().copied().filter(|call| format!("{call} ").contains(&start)).collect()
 }
 
 #[cfg(test)]
@@ -307,11 +254,39 @@ mod tests {
         command().debug_assert();
     }
 
+    /// `command` and all commands below it, each with its path.
+    fn commands(command: &clap::Command, path: &str) -> Vec<(String, clap::Command)> {
+        let mut found = vec![(path.to_owned(), command.clone())];
+        for child in command.get_subcommands() {
+            found.extend(commands(child, &format!("{path} {}", child.get_name())));
+        }
+        found
+    }
+
     #[test]
-    fn the_reason_is_one_line_without_repetition() {
-        let error = anyhow!("no\ndisk").context("cannot write: no\ndisk").context("it failed");
-        assert_eq!(reason(&error), "it failed: cannot write: no disk");
-        let error = anyhow::Error::new(io::Error::from_raw_os_error(32)).context("cannot write");
-        assert_eq!(reason(&error), "cannot write: Broken pipe");
+    fn every_command_has_valid_examples() {
+        for (path, _) in commands(&Arguments::command(), "tenantdesk") {
+            let calls = examples_of(&path);
+            assert!(!calls.is_empty(), "none for {path:?}");
+            for call in calls {
+                let start = call.find("tenantdesk ").unwrap();
+                let words =
+                    call[start..].split(['<', '>', '|', ')']).next().unwrap().split_whitespace();
+                let parsed = Arguments::command().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{call}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_and_argument_has_a_help_text() {
+        let mut undocumented = Vec::new();
+        for (path, command) in commands(&Arguments::command(), "tenantdesk") {
+            undocumented.extend(command.get_about().is_none().then(|| path.clone()));
+            let arguments =
+                command.get_arguments().filter(|argument| argument.get_help().is_none());
+            undocumented.extend(arguments.map(|argument| format!("{path}: {}", argument.get_id())));
+        }
+        assert!(undocumented.is_empty(), "{undocumented:#?}");
     }
 }

@@ -20,7 +20,7 @@ use tracing::Level;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
-use super::{GlobalOptions, tenant_name, unknown_variables};
+use super::options::{GlobalOptions, tenant_name};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -69,12 +69,16 @@ const END_WAIT: Duration = Duration::from_secs(8);
 /// The interval of [`keep_up`].
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run(
+    options: &GlobalOptions,
+    arguments: &Arguments,
+    unknown_variables: &[String],
+) -> anyhow::Result<()> {
     let (_log, lost_lines) = start_log(arguments.log_format);
     raise_descriptor_limit();
     let config = configure(options, arguments);
     tracing::info!("starting");
-    for variable in unknown_variables() {
+    for variable in unknown_variables {
         tracing::warn!(variable, "the variable sets no option; is it misspelt?");
     }
 

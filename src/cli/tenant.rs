@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 
 use super::changes::WAITING;
-use super::output::print_stderr;
-use super::{GlobalOptions, UsageError, open_tenant, tenant_name};
+use super::options::{GlobalOptions, UsageError, open_tenant, print_stderr, tenant_name};
 use crate::clock::{Clock, Moment};
 use crate::model::{self, validation::is_date};
 use crate::password;
