@@ -9,22 +9,18 @@
 //! docs/decisions.md says why.
 
 pub mod api;
-pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod edge;
 mod files;
 pub mod http;
 pub mod json_writer;
 pub mod metrics;
 pub mod model;
 pub mod panel;
-pub mod password;
-mod process;
 pub mod reference;
 pub mod secret;
+pub mod server;
 pub mod store;
 pub mod transfer;
 pub mod words;
-pub mod workers;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sd_notify::NotifyState;
 use serde::Serialize;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -21,14 +22,12 @@ use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGua
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
 use super::options::{GlobalOptions, tenant_name};
-use crate::app::App;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::edge::{Edge, Listeners};
 use crate::files::free_space;
 use crate::model::{Scopes, TenantId};
-use crate::password;
-use crate::process::{notify_ready, notify_reloading, notify_stopping, return_memory_when_idle};
+use crate::secret;
+use crate::server::{App, Listeners, Server, notify};
 use crate::store::registry::NewKey;
 use crate::store::{DataDir, LAST_LINE};
 
@@ -97,7 +96,7 @@ pub(super) fn run(
     is_starting.store(false, Ordering::SeqCst);
     let created = create_tenants(&app, &arguments.create_tenants)?;
     let server = start(options, listeners, &config, &app, signals, &created)?;
-    notify_ready(&status(&server));
+    notify(&[NotifyState::Ready, NotifyState::Status(&status(&server))]);
     measure_space(&app);
 
     let (stop, stopped) = mpsc::channel::<()>();
@@ -180,6 +179,25 @@ fn configure(options: &GlobalOptions, arguments: &Arguments) -> Config {
     Config { data_dir: options.data_dir.clone(), ..arguments.config.clone() }
 }
 
+/// The system's own allocator keeps most of the memory that a thousand slow clients made it allocate.
+/// `.cargo/config.toml` sets jemalloc up. The allocator stands in the library, so that tests have it
+/// too.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Starts the allocator's thread. It returns freed memory to the system within a second, even if
+/// the process is idle.
+///
+/// jemalloc could start it by itself, with the first allocation. In a static binary, this comes
+/// before glibc knows which permissions a stack needs: the stack would be executable, which
+/// systemd's `MemoryDenyWriteExecute=` denies.
+fn return_memory_when_idle() {
+    if let Err(error) = tikv_jemalloc_ctl::background_thread::write(true) {
+        tracing::warn!(%error, "the allocator's thread does not start; an idle process keeps \
+                                freed memory");
+    }
+}
+
 /// Raises the soft limit on open files to the hard limit. If that fails, the soft limit stays.
 fn raise_descriptor_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;
@@ -229,8 +247,8 @@ fn create_tenants(app: &App, names: &[String]) -> anyhow::Result<Vec<CreatedTena
         if app.registry.find_tenant(name)?.is_some() {
             continue;
         }
-        let password = password::generate()?;
-        let hash = password::hash(&password)?;
+        let password = secret::generate_password()?;
+        let hash = secret::hash_password(&password)?;
         let new = NewKey::new("first key", Scopes::every());
         let (tenant, key) =
             app.registry.create_tenant(name, None, &hash, Some(new), app.clock.now())?;
@@ -247,10 +265,10 @@ fn start(
     app: &Arc<App>,
     signals: Signals,
     created: &[CreatedTenant],
-) -> anyhow::Result<Edge> {
+) -> anyhow::Result<Server> {
     return_memory_when_idle();
     let (clock, metrics) = (app.clock.clone(), Arc::clone(&app.metrics));
-    let server = Edge::start(listeners, config, app.clone(), clock, metrics)?;
+    let server = Server::start(listeners, config, app.clone(), clock, metrics)?;
     handle_signals(signals, &server)?;
     match print_startup(options, &server, created) {
         Ok(()) => Ok(server),
@@ -263,24 +281,28 @@ fn start(
 
 /// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the
 /// server.
-fn handle_signals(mut signals: Signals, server: &Edge) -> anyhow::Result<()> {
+fn handle_signals(mut signals: Signals, server: &Server) -> anyhow::Result<()> {
     let (stopper, tls, status) = (server.stopper.clone(), server.tls.clone(), status(server));
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal != SIGHUP {
                 tracing::info!("stopping");
-                notify_stopping();
+                notify(&[NotifyState::Stopping]);
                 stopper.cancel();
                 continue;
             }
-            notify_reloading();
+            match NotifyState::monotonic_usec_now() {
+                Ok(now) => notify(&[NotifyState::Reloading, now]),
+                Err(error) => tracing::warn!(%error, "the supervisor is not told of the reload"),
+            }
             match tls.as_ref().map(|tls| tls.reload()) {
                 None => tracing::info!("SIGHUP reads the certificate again; there is none"),
                 Some(Ok(())) => tracing::info!("certificate reloaded"),
                 Some(Err(error)) => tracing::error!(%error, "the new certificate cannot be used; \
                                                              the old one stays in use"),
             }
-            notify_ready(&status);
+            // It must follow `RELOADING=1`.
+            notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
         }
     })?;
     Ok(())
@@ -288,7 +310,7 @@ fn handle_signals(mut signals: Signals, server: &Edge) -> anyhow::Result<()> {
 
 fn print_startup(
     options: &GlobalOptions,
-    server: &Edge,
+    server: &Server,
     created: &[CreatedTenant],
 ) -> anyhow::Result<()> {
     let listening = url(server, server.address);
@@ -303,7 +325,7 @@ fn print_startup(
     )
 }
 
-fn introduction(created: &CreatedTenant, server: &Edge) -> String {
+fn introduction(created: &CreatedTenant, server: &Server) -> String {
     let CreatedTenant { id, name, password, key } = created;
     let key = key.as_deref().unwrap_or_default();
     let base = url(server, reachable(server.address));
@@ -319,12 +341,12 @@ fn introduction(created: &CreatedTenant, server: &Edge) -> String {
     )
 }
 
-fn status(server: &Edge) -> String {
+fn status(server: &Server) -> String {
     format!("listening on {}", url(server, server.address))
 }
 
 /// The URL of the server at `address`, without a path.
-fn url(server: &Edge, address: SocketAddr) -> String {
+fn url(server: &Server, address: SocketAddr) -> String {
     format!("{}://{address}", server.scheme())
 }
 

@@ -14,7 +14,7 @@ use super::changes::WAITING;
 use super::options::{GlobalOptions, UsageError, open_tenant, print_stderr, tenant_name};
 use crate::clock::{Clock, Moment};
 use crate::model::{self, validation::is_date};
-use crate::password;
+use crate::secret;
 use crate::store::registry::{Admin, Inactive, Registry, TenantRow};
 use crate::store::{DataDir, DatabaseError, OpenError, TenantFile};
 
@@ -122,8 +122,8 @@ fn create(
 ) -> anyhow::Result<()> {
     DataDir::create(&options.data_dir)?;
     let registry = Registry::open(&options.data_dir)?;
-    let password = password::generate()?;
-    let hash = password::hash(&password)?;
+    let password = secret::generate_password()?;
+    let hash = secret::hash_password(&password)?;
     let (tenant, _) = registry.create_tenant(name, trial_until.as_deref(), &hash, None, now)?;
     let text =
         format!("tenant {name} (id {})\npanel password, shown this once: {password}", tenant.id);
@@ -192,7 +192,7 @@ fn set_password(
 ) -> anyhow::Result<()> {
     let (registry, tenant) = open_tenant(options, name)?;
     let password = if generate {
-        password::generate()?
+        secret::generate_password()?
     } else if stdin {
         read_line(io::stdin().lock())?
     } else if io::stdin().is_terminal() {
@@ -202,8 +202,8 @@ fn set_password(
             "there is no terminal to prompt for the password; use --stdin or --generate".to_owned()
         ));
     };
-    password::check(&password)?;
-    let hash = password::hash(&password)?;
+    secret::check_password(&password)?;
+    let hash = secret::hash_password(&password)?;
     registry.administer(tenant.id, Admin::CommandLine, now).set_password(&hash)?;
     if generate {
         let text = format!("panel password of {name}, shown this once: {password}");
@@ -230,7 +230,7 @@ fn prompt_twice(tenant: &str) -> anyhow::Result<String> {
         rpassword::prompt_password(text).context("cannot read the password from the terminal")
     };
     let first = prompt(&format!("New panel password of {tenant}: "))?;
-    password::check(&first)?;
+    secret::check_password(&first)?;
     let second = prompt("Repeat the password: ")?;
     ensure!(first == second, "the two passwords differ; nothing was changed");
     Ok(first)

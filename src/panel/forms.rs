@@ -15,7 +15,7 @@ use crate::http::request::{decode_form, form_pairs};
 use crate::http::{Body, Method, Request, Response};
 use crate::model::validation::{is_date, is_positive_integer};
 use crate::model::{KeyId, Scopes};
-use crate::password;
+use crate::secret;
 use crate::store::registry::{EventKind, KeyRow, NewKey, Replacement, check_key_name};
 use crate::words::capitalize;
 
@@ -216,7 +216,7 @@ impl AdminRequest<'_> {
     fn change_password(&self, form: &Form) -> Result<Response, Notice> {
         let (new, tenant) = (form.get("new"), &self.session.tenant);
         let mut fields = Vec::new();
-        if let Err(rule) = password::check(new) {
+        if let Err(rule) = secret::check_password(new) {
             fields.push(("new", sentence(rule)));
         }
         if form.get("again") != new {
@@ -226,7 +226,7 @@ impl AdminRequest<'_> {
             let (attempts, stored) = (&self.panel.attempts, Some(&*tenant.password_hash));
             let current = form.get("current");
             if attempts.verify(self.session.hash, self.request, current, stored)? {
-                let hash = password::hash(new).map_err(|error| Notice::internal(&error))?;
+                let hash = secret::hash_password(new).map_err(|error| Notice::internal(&error))?;
                 self.administer().set_password(&hash)?;
                 self.log(EventKind::PasswordChanged, None);
                 return Ok(set_cookie(self.request, "", redirect("?done=password-changed")));

@@ -11,7 +11,6 @@ use super::{Panel, log_event, redirect};
 use crate::http::request::address_of;
 use crate::http::{Request, Responder, Response};
 use crate::model::KeyId;
-use crate::password;
 use crate::secret;
 use crate::store::registry::{
     Admin, Administration, EventKind, KeyRow, RegistryError, SESSION_SECONDS, TenantRow,
@@ -220,7 +219,7 @@ impl Attempts {
         if of_address >= MAX_OF_ADDRESS || of_subject >= MAX_OF_SUBJECT {
             return Err(TOO_MANY_ATTEMPTS);
         }
-        let matches = password::verify(password, stored);
+        let matches = secret::verify_password(password, stored);
         if !matches {
             self.failures.lock().push(FailedAttempt { subject, address, at: now });
         }

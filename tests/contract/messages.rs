@@ -14,11 +14,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::{Config, ConnectionLimits};
-use tenantdesk::edge::Edge;
 use tenantdesk::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use tenantdesk::http::{ApiError, ErrorCode};
 use tenantdesk::model;
 use tenantdesk::model::RecordId;
+use tenantdesk::server::Server;
 use tenantdesk::store::{Rejection, StoreError};
 
 use crate::support::in_process::{open, serve};
@@ -66,7 +66,7 @@ fn messages_match_the_golden_file() {
 /// A service with a tenant, and the text with the messages that the service has sent.
 struct Messages {
     data_dir: Arc<DataDir>,
-    service: Edge,
+    service: Server,
     key: String,
     text: String,
 }

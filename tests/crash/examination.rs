@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 
 use tenantdesk::clock::Clock;
-use tenantdesk::password;
+use tenantdesk::secret;
 use tenantdesk::store::Registry;
 use tenantdesk::store::archive::check::check;
 use tenantdesk::store::archive::{Restore, restore::restore};
@@ -180,7 +180,7 @@ fn examine_registry(
                 accepted.filter_map(|password| password.as_str()).collect();
             let hash = row.map(|row| row.password_hash);
             let is_known =
-                passwords.iter().any(|password| password::verify(password, hash.as_deref()));
+                passwords.iter().any(|password| secret::verify_password(password, hash.as_deref()));
             assert!(
                 is_known || !with.is_binary() && !moment.is_multiple_of(8),
                 "the password of {tenant} is lost"

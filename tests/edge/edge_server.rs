@@ -8,13 +8,12 @@ use std::time::Duration;
 use http::HeaderMap;
 use serde_json::{Value, json};
 use tenantdesk::api::{Admission, Job, Lane};
-use tenantdesk::app::{Application, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::edge::Edge;
 use tenantdesk::http::request::MAX_BODY;
 use tenantdesk::http::{ApiError, Body, ErrorCode, Method, Request, Responder, Response};
 use tenantdesk::model::TenantId;
+use tenantdesk::server::{Application, Probe, Server};
 
 use crate::support::in_process::serve;
 use crate::support::raw::{Answer, Client};
@@ -22,7 +21,7 @@ use crate::support::until;
 
 /// A running service, the requests that its edge forwarded, and every request that a worker ran.
 pub(crate) struct EdgeServer {
-    service: Option<Edge>,
+    service: Option<Server>,
     pub address: SocketAddr,
     echo: Arc<Echo>,
 }

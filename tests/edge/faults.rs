@@ -8,10 +8,10 @@ use std::time::Instant;
 use http::HeaderMap;
 use serde_json::json;
 use tenantdesk::api::{Admission, Job, Lane};
-use tenantdesk::app::{App, Application, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::http::{ApiError, Method, Request, Responder, Response};
 use tenantdesk::model::{CUSTOMER, KeyId, TenantId, Value};
+use tenantdesk::server::{App, Application, Probe};
 use tenantdesk::store::{
     Actor, Change, ChangeContext, ChangeKind, DatabaseError, Deadline, KeyLabel, Mutation, Outcome,
     Reading,

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tenantdesk::config::TlsFiles;
-use tenantdesk::edge::Tls;
+use tenantdesk::server::Tls;
 
 use crate::edge_server::EdgeServer;
 use crate::fixture::Fixture;

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenantdesk::api::routes::PANEL_PATH;
-use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::http::{Body, Method, Request, Responder};
-use tenantdesk::password;
+use tenantdesk::secret;
+use tenantdesk::server::App;
 use tenantdesk::store::registry::{KeyRow, TenantRow};
 
 use crate::support::browser::encode;
@@ -53,7 +53,7 @@ impl Panel {
     }
 
     pub(crate) fn tenant(&self, name: &str) -> TenantRow {
-        let hash = password::hash(PASSWORD).unwrap();
+        let hash = secret::hash_password(PASSWORD).unwrap();
         self.app.registry.create_tenant(name, None, &hash, None, self.clock.now()).unwrap().0
     }
 

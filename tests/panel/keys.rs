@@ -6,7 +6,6 @@ use std::path::Path;
 
 use tenantdesk::http::Method;
 use tenantdesk::model::Scopes;
-use tenantdesk::password;
 use tenantdesk::secret;
 use tenantdesk::store::registry::{Admin, KeyRow, NewKey};
 
@@ -363,7 +362,7 @@ fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
     browser.send("password", &wrong).is(422);
     browser.send("password", &[("current", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
     let now = panel.clock.now();
-    let hash = password::hash(PASSWORD).unwrap();
+    let hash = secret::hash_password(PASSWORD).unwrap();
     panel.app.registry.administer(acme.id, Admin::CommandLine, now).set_password(&hash).unwrap();
     let mut browser = panel.signed_in("acme");
     let quiet = |event: &str, by: &str| format!("{event} <span class=\"quiet\">{by}</span></span>");

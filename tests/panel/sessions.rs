@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tenantdesk::clock::Timestamp;
-use tenantdesk::password;
+use tenantdesk::secret;
 use tenantdesk::store::registry::KeyRow;
 
 use super::browser_session::{BrowserSession, PASSWORD, Page, Panel, SESSION};
@@ -131,7 +131,7 @@ type Form<'a> = (&'a str, &'a [(&'a str, &'a str)]);
 fn a_form_that_waits_while_its_session_ends_changes_nothing() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
-    let new = password::hash(NEW).unwrap();
+    let new = secret::hash_password(NEW).unwrap();
     let sql = format!("UPDATE tenants SET password_hash = '{new}'; DELETE FROM sessions");
     let other = "a third horse battery";
     let password: Form<'_> = ("password", &[("current", NEW), ("new", other), ("again", other)]);
@@ -194,7 +194,7 @@ fn an_unknown_tenant_costs_the_same_work_as_a_wrong_password() {
     let panel = Panel::new();
     panel.tenant("acme");
     // A hash with 19 MiB of memory cannot be computed in less time than this. A unit test in
-    // password.rs checks that the hash for unknown tenants has the same parameters.
+    // src/secret.rs checks that the hash for unknown tenants has the same parameters.
     for name in ["acme", "nobody", "Not a name!"] {
         assert!(time_of(&panel, name, 401) >= TIME_OF_A_HASH, "{name}");
     }

@@ -7,19 +7,18 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use tenantdesk::api::{Admission, Job};
-use tenantdesk::app::{App, Application, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::edge::{Edge, EdgeError, Listeners};
 use tenantdesk::http::{Method, Request, Responder, Response};
 use tenantdesk::metrics::Metrics;
+use tenantdesk::server::{App, Application, Listeners, Probe, Server, ServerError};
 
 use super::server::DataDir;
 
 /// A service within the test. It is a [`DataDir`] too.
 pub(crate) struct InProcess {
     data_dir: Arc<DataDir>,
-    service: Option<Edge>,
+    service: Option<Server>,
     clock: Clock,
 }
 
@@ -80,9 +79,9 @@ pub(crate) fn serve(
     app: Arc<dyn Application>,
     config: &Config,
     clock: Clock,
-) -> Result<Edge, EdgeError> {
+) -> Result<Server, ServerError> {
     let metrics = Arc::new(Metrics::new(|_| "other"));
-    Edge::start(Listeners::bind(config)?, config, app, clock, metrics)
+    Server::start(Listeners::bind(config)?, config, app, clock, metrics)
 }
 
 /// Makes the data directory if there is none, as `serve` does, and opens it.
@@ -99,7 +98,7 @@ fn config(data_dir: &DataDir) -> Config {
 /// way. A service that has ended leaves threads of tiny_http in the process, so it is not started
 /// anew for each.
 pub(crate) struct AppServer {
-    service: Option<Edge>,
+    service: Option<Server>,
     app: Arc<Present>,
 }
 

@@ -14,7 +14,6 @@ use super::check::check;
 use super::{backup, manifest, restore, *};
 use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
-use crate::password;
 use crate::secret;
 use crate::store::data_dir::{DataDir, tenant_database, tenants_dir};
 use crate::store::database::{Role, open_plain};
@@ -54,7 +53,7 @@ impl Fixture {
     pub(super) fn tenant(&self, name: &str) -> TenantRow {
         // Hashing takes most of the time of a test, so all tenants have the same hash.
         static HASH: LazyLock<String> =
-            LazyLock::new(|| password::hash("correct horse battery").unwrap());
+            LazyLock::new(|| secret::hash_password("correct horse battery").unwrap());
         self.registry().create_tenant(name, None, &HASH, None, self.clock.now()).unwrap().0
     }
 
@@ -284,7 +283,7 @@ fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters(
         .administer(one.id, Admin::CommandLine, fixture.clock.now())
         .revoke_key(key.id)
         .unwrap();
-    let new = password::hash("another password").unwrap();
+    let new = secret::hash_password("another password").unwrap();
     registry
         .administer(one.id, Admin::CommandLine, fixture.clock.now())
         .set_password(&new)

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use tenantdesk::api::{Admission, Job};
-use tenantdesk::app::{Application, Probe};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::http::request::MAX_BODY;
 use tenantdesk::http::{ApiError, Body, Method, Request, Responder, Response};
+use tenantdesk::server::{Application, Probe};
 
 use super::fuzz;
 use crate::support::in_process::serve;

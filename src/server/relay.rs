@@ -1,4 +1,4 @@
-//! The way of a request through tiny_http. No other file knows tiny_http.
+//! The way of a request through tiny_http.
 //!
 //! The specification prescribes tiny_http, but tiny_http does not limit the memory, the connections
 //! and the time that clients can take. So the edge, the thread that faces the clients, reads each

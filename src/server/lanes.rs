@@ -1,23 +1,6 @@
-//! The worker threads. They receive requests through the `Relay`, and run jobs from the
-//! `Scheduler`.
+//! The lanes in which requests wait for their turn, and the worker threads that run them.
 //!
-//! The whole way of a request, with the thread that makes each step:
-//!
-//! | thread | step |
-//! |---|---|
-//! | edge | `EdgeContext::respond` reads the request, and calls [`WorkerPool::submit`] |
-//! | edge | `Relay::send` queues the request |
-//! | a worker | `Relay::receive` takes the oldest request |
-//! | the same worker | `App::admit` responds from memory, or looks up the key or the session |
-//! | the same worker | `Scheduler::add` lets the request wait in the lane of its tenant |
-//! | a worker | `Scheduler::start_next` takes the request when the lane has its turn |
-//! | the same worker | `App::run` responds, or gives a change to the tenant's writer thread |
-//! | any of these | `Responder::send` logs the request, and wakes the edge with the response |
-//!
-//! In one queue for all tenants, 100 slow lists of one tenant would delay all other tenants. So
-//! requests wait in lanes.
-
-mod relay;
+//! In one queue for all tenants, 100 slow lists of one tenant would delay all other tenants.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,12 +13,12 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
+use super::Application;
+use super::relay::{Exchange, Relay};
 use crate::api::{Admission, Job, Lane};
-use crate::app::Application;
 use crate::http::request::address_of;
 use crate::http::{ApiError, Request, Responder};
 use crate::metrics::Metrics;
-use relay::{Exchange, Relay};
 
 /// The most workers that wait for requests at the same time. The others sleep. So each of the few
 /// receivers runs often, and its memory is still in the processor's caches. With one receiver, each
@@ -73,7 +56,7 @@ const WORKERS_PER_TENANT_JOB: usize = 16;
 const WORKERS_PER_PANEL_JOB: usize = 8;
 
 /// Running workers. They stop when it is dropped.
-pub struct WorkerPool {
+pub(super) struct WorkerPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -101,7 +84,7 @@ struct WaitingRequest {
 }
 
 impl WorkerPool {
-    pub fn start(
+    pub(super) fn start(
         app: Arc<dyn Application>,
         workers: usize,
         metrics: Arc<Metrics>,
@@ -124,14 +107,13 @@ impl WorkerPool {
     }
 
     /// Brings a request to a worker. If too many are on the way, the request gets `overloaded`.
-    pub fn submit(&self, request: Request, responder: Responder) {
+    pub(super) fn submit(&self, request: Request, responder: Responder) {
         if let Err(rejected) = self.shared.relay.send(Box::new(Exchange { request, responder })) {
             rejected.responder.send(ApiError::overloaded().into());
         }
     }
 
-    /// See `Relay::send_watchdog`.
-    pub fn send_watchdog(&self) -> oneshot::Receiver<()> {
+    pub(super) fn send_watchdog(&self) -> oneshot::Receiver<()> {
         self.shared.relay.send_watchdog()
     }
 }
@@ -277,7 +259,6 @@ impl Lane {
 }
 
 impl<J> Scheduler<J> {
-    /// A scheduler for a pool of `workers` threads.
     fn new(workers: usize) -> Scheduler<J> {
         Scheduler { workers, lanes: VecDeque::new() }
     }

@@ -1,6 +1,7 @@
 //! Client connections: the listener and its limits, and one connection from the TLS handshake to
 //! the lingering close.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,6 +14,8 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ipnet::IpNet;
+use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -24,9 +27,9 @@ use tokio_io_timeout::TimeoutWriter;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::clients::Reservation;
-use super::service::{EdgeContext, Peer};
+use super::request::{Edge, Peer};
 use crate::config::ConnectionLimits;
+use crate::http::request::address_of;
 
 /// The length of the listener's accept queue.
 const BACKLOG: i32 = 1024;
@@ -79,11 +82,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 /// Accepts connections until a stop is requested. Then waits until all have closed, at most
 /// [`STOP_TIMEOUT`].
-pub(super) async fn accept(
-    listener: TcpListener,
-    context: Arc<EdgeContext>,
-    stopper: CancellationToken,
-) {
+pub(super) async fn accept(listener: TcpListener, edge: Arc<Edge>, stopper: CancellationToken) {
     let tasks = TaskTracker::new();
     let mut stop_requested = pin!(stopper.cancelled());
     loop {
@@ -94,11 +93,11 @@ pub(super) async fn accept(
         match accepted {
             Ok((socket, peer)) => {
                 let peer = peer.ip().to_canonical();
-                let mut place = context.connections.reservation(peer);
+                let mut place = edge.connections.reservation(peer);
                 // Without a place, the connection closes.
                 if place.grow(1) {
-                    let context = Arc::clone(&context);
-                    tasks.spawn(serve_socket(context, socket, peer, place, stopper.clone()));
+                    let edge = Arc::clone(&edge);
+                    tasks.spawn(serve_socket(edge, socket, peer, place, stopper.clone()));
                 }
             }
             Err(error) => {
@@ -117,21 +116,21 @@ pub(super) async fn accept(
 
 /// Serves one connection until it ends.
 async fn serve_socket(
-    context: Arc<EdgeContext>,
+    edge: Arc<Edge>,
     socket: TcpStream,
     address: IpAddr,
     _place: Reservation,
     stopper: CancellationToken,
 ) {
     let mut stream = TimeoutWriter::new(socket);
-    stream.set_timeout(Some(context.limits.write_timeout));
+    stream.set_timeout(Some(edge.limits.write_timeout));
     let stream = Box::pin(stream);
-    let Some(tls) = context.tls.clone() else {
-        return serve_http(context, stream, Peer { address, tls: false }, stopper).await;
+    let Some(tls) = edge.tls.clone() else {
+        return serve_http(edge, stream, Peer { address, tls: false }, stopper).await;
     };
     // A failed handshake is not reported: any client can cause one. Boxed, so that the task of a
     // plain connection stays small.
-    let handshake = timeout(context.limits.handshake_timeout, tls.acceptor().accept(stream));
+    let handshake = timeout(edge.limits.handshake_timeout, tls.acceptor().accept(stream));
     let handshake = async {
         select! {
             result = handshake => result.ok()?.ok(),
@@ -139,12 +138,12 @@ async fn serve_socket(
         }
     };
     if let Some(stream) = Box::pin(handshake).await {
-        Box::pin(serve_http(context, stream, Peer { address, tls: true }, stopper)).await;
+        Box::pin(serve_http(edge, stream, Peer { address, tls: true }, stopper)).await;
     }
 }
 
 async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    context: Arc<EdgeContext>,
+    edge: Arc<Edge>,
     stream: S,
     peer: Peer,
     stopper: CancellationToken,
@@ -156,7 +155,7 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let has_answered = AtomicBool::new(false);
     let service = service_fn(|request| {
         has_requested.store(true, Ordering::Relaxed);
-        let response = Arc::clone(&context).respond(request, peer);
+        let response = Arc::clone(&edge).respond(request, peer);
         let has_answered = &has_answered;
         Box::pin(async move {
             if has_answered.load(Ordering::Relaxed) {
@@ -167,7 +166,7 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             response
         })
     });
-    let http = parser(&context.limits);
+    let http = parser(&edge.limits);
     let mut connection = http.serve_connection(TokioIo::new(stream), service);
     let mut stop_requested = pin!(stopper.cancelled());
     let mut is_stopping = false;
@@ -185,7 +184,7 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             () = poll_fn(|cx| {
                 has_answered.store(false, Ordering::Relaxed);
                 // hyper would panic when it writes `Date`.
-                if context.clock.is_past_calendar() {
+                if edge.clock.is_past_calendar() {
                     return Poll::Ready(());
                 }
                 connection.poll_without_shutdown(cx).map(drop)
@@ -224,4 +223,134 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     };
     // The connection ends in any case.
     let _ = timeout(LINGER, reading).await;
+}
+
+/// Loopback and the networks of `--trusted-proxy`. The service believes their `X-Forwarded-For` and
+/// `X-Forwarded-Proto`.
+#[derive(Clone, Debug)]
+pub(super) struct TrustedNetworks(Arc<[IpNet]>);
+
+impl TrustedNetworks {
+    pub(super) fn new(proxies: Vec<IpNet>) -> TrustedNetworks {
+        TrustedNetworks(proxies.into())
+    }
+
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.0.iter().any(|network| network.contains(&address))
+    }
+}
+
+/// A limited resource: connections, memory of request bodies, or memory of responses that clients
+/// have not read. One address can take a quarter of it. Loopback and trusted proxies are exempt from
+/// the quarter, because many clients share their addresses.
+///
+/// Example: bodies have 96 MiB together, and one address has 24 MiB. A client sends 30 batches of
+/// 1 MiB at the same time. The 25th batch gets `overloaded`, and 72 MiB remain for other addresses.
+/// Without the quarter, one client could take all 96 MiB, and every other client would get
+/// `overloaded`.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: usize,
+    exempt: TrustedNetworks,
+    reserved: Mutex<Reserved>,
+}
+
+#[derive(Debug, Default)]
+struct Reserved {
+    total: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// A part of a budget. Dropping it gives the part back.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    budget: Arc<Budget>,
+    address: IpAddr,
+    is_exempt: bool,
+    amount: usize,
+}
+
+impl Budget {
+    pub(super) fn new(limit: usize, exempt: TrustedNetworks) -> Arc<Budget> {
+        Arc::new(Budget { limit, exempt, reserved: Mutex::default() })
+    }
+
+    /// A reservation of nothing, which can grow.
+    pub(super) fn reservation(self: &Arc<Budget>, client: IpAddr) -> Reservation {
+        let is_exempt = self.exempt.contains(client);
+        Reservation { budget: Arc::clone(self), address: address_of(client), is_exempt, amount: 0 }
+    }
+}
+
+impl Reservation {
+    /// Reserves `amount` more, and returns whether the limits allow it. If not, the caller drops the
+    /// reservation.
+    pub(super) fn grow(&mut self, amount: usize) -> bool {
+        let limit = self.budget.limit;
+        let address_limit = (limit / 4).max(1);
+        let mut reserved = self.budget.reserved.lock();
+        self.amount += amount;
+        reserved.total += amount;
+        let own = reserved.by_address.entry(self.address).or_default();
+        *own += amount;
+        (self.is_exempt || *own <= address_limit) && reserved.total <= limit
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut reserved = self.budget.reserved.lock();
+        reserved.total -= self.amount;
+        if let Some(own) = reserved.by_address.get_mut(&self.address) {
+            *own -= self.amount;
+            if *own == 0 {
+                reserved.by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(limit: usize) -> Arc<Budget> {
+        let exempt = TrustedNetworks::new(vec!["10.0.0.0/8".parse().unwrap()]);
+        Budget::new(limit, exempt)
+    }
+
+    fn take(budget: &Arc<Budget>, address: &str, amount: usize) -> (Reservation, bool) {
+        let mut reservation = budget.reservation(address.parse().unwrap());
+        let is_fair = reservation.grow(amount);
+        (reservation, is_fair)
+    }
+
+    #[test]
+    fn an_address_holds_a_quarter_and_leaves_the_rest() {
+        let budget = budget(40);
+        let (first, is_fair) = take(&budget, "192.0.2.1", 10);
+        assert!(is_fair);
+        assert!(!take(&budget, "192.0.2.1", 1).1);
+        assert!(take(&budget, "192.0.2.2", 10).1);
+        drop(first);
+        assert!(take(&budget, "192.0.2.1", 10).1);
+        assert!(budget.reserved.lock().by_address.is_empty());
+    }
+
+    #[test]
+    fn one_ipv6_network_is_one_address() {
+        let budget = budget(4);
+        let _first = take(&budget, "2001:db8::1", 1);
+        assert!(!take(&budget, "2001:db8::2", 1).1);
+        assert!(take(&budget, "2001:db8:0:1::1", 1).1);
+    }
+
+    #[test]
+    fn loopback_and_trusted_proxies_are_limited_by_the_total_alone() {
+        let budget = budget(4);
+        let _first = take(&budget, "127.0.0.1", 1);
+        let (_second, is_fair) = take(&budget, "10.1.2.3", 3);
+        assert!(is_fair);
+        assert!(!take(&budget, "127.0.0.1", 1).1);
+    }
 }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,28 +18,27 @@ use std::time::Duration;
 
 use hyper::body::{Body as _, Bytes, Frame, Incoming};
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderValue, STRICT_TRANSPORT_SECURITY,
-    TRANSFER_ENCODING,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING,
 };
 use hyper::http::request::Parts;
-use hyper::{Method, Response, StatusCode, Uri, Version};
+use hyper::{Method, StatusCode, Uri, Version};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use super::clients::{self, Budget, Client, Reservation, TrustedNetworks};
-use super::connection::max_connections;
+use super::connection::{Budget, Reservation, TrustedNetworks, max_connections};
+use super::lanes::WorkerPool;
 use super::tls::Tls;
-use crate::app::{Application, Probe};
+use super::{Application, Probe};
 use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits};
 use crate::http::request::{MAX_BODY, MAX_METHOD};
 use crate::http::response::encode_unprintable;
-use crate::http::{ApiError, Body, Request, Responder};
+use crate::http::{ApiError, Body, Request, Responder, Response};
 use crate::metrics::Metrics;
-use crate::workers::WorkerPool;
 
 /// The longest request target, in bytes.
 const MAX_TARGET: usize = 8 * 1024;
@@ -62,8 +61,8 @@ const PIECE: usize = 64 * 1024;
 /// The value of `Strict-Transport-Security`: a year.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// The state that all connections share.
-pub(super) struct EdgeContext {
+/// What all connections share.
+pub(super) struct Edge {
     app: Arc<dyn Application>,
     pub(super) pool: Arc<WorkerPool>,
     pub(super) limits: ConnectionLimits,
@@ -75,7 +74,7 @@ pub(super) struct EdgeContext {
     bodies: Arc<Budget>,
     unread: Arc<Budget>,
     /// The last result of a readiness test, and when the test ended.
-    readiness: Arc<Mutex<Option<(Instant, crate::http::Response)>>>,
+    readiness: Arc<Mutex<Option<(Instant, Response)>>>,
 }
 
 /// The other end of a connection.
@@ -90,10 +89,10 @@ enum Received {
     /// A worker answers it.
     Whole(Body),
     /// A probe never waits for a worker (contract section 6). Its body is not read.
-    Probe { response: crate::http::Response, has_body: bool },
+    Probe { response: Response, has_body: bool },
 }
 
-impl EdgeContext {
+impl Edge {
     pub(super) fn new(
         app: Arc<dyn Application>,
         pool: Arc<WorkerPool>,
@@ -101,11 +100,11 @@ impl EdgeContext {
         tls: Option<Arc<Tls>>,
         clock: Clock,
         metrics: Arc<Metrics>,
-    ) -> EdgeContext {
+    ) -> Edge {
         let limits = config.connections.clone();
         let trusted = TrustedNetworks::new(config.trusted_proxies.clone());
         let budget = |limit| Budget::new(limit, trusted.clone());
-        EdgeContext {
+        Edge {
             connections: budget(max_connections(&limits)),
             bodies: budget(BODY_BUDGET),
             unread: budget(UNREAD_BUDGET),
@@ -126,12 +125,12 @@ impl EdgeContext {
     ///
     /// The clients have read too little of earlier responses. The connection closes.
     pub(super) async fn respond(
-        self: Arc<EdgeContext>,
+        self: Arc<Edge>,
         request: hyper::Request<Incoming>,
         peer: Peer,
-    ) -> io::Result<Response<ResponseBody>> {
+    ) -> io::Result<hyper::Response<ResponseBody>> {
         let (mut head, body) = request.into_parts();
-        let client = clients::identify(peer.address, peer.tls, &head.headers, &self.trusted);
+        let client = identify(peer.address, peer.tls, &head.headers, &self.trusted);
         let mut memory = self.bodies.reservation(client.address);
         let received = self.receive(&mut head, body, &mut memory).await;
         let nothing = Body::Whole(Vec::new());
@@ -169,10 +168,10 @@ impl EdgeContext {
     /// The response to a request of `method` as hyper sends it.
     fn outgoing(
         &self,
-        response: Response<Cow<'static, [u8]>>,
+        response: hyper::Response<Cow<'static, [u8]>>,
         method: &Method,
         client: IpAddr,
-    ) -> io::Result<Response<ResponseBody>> {
+    ) -> io::Result<hyper::Response<ResponseBody>> {
         let (mut head, mut body) = response.into_parts();
         if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             body = Cow::Borrowed(&[]);
@@ -187,7 +186,7 @@ impl EdgeContext {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let bytes = Bytes::from_owner(UnreadBody { body, _memory: memory });
-        Ok(Response::from_parts(head, ResponseBody(bytes)))
+        Ok(hyper::Response::from_parts(head, ResponseBody(bytes)))
     }
 
     /// Validates a head and reads its body, which `memory` pays for.
@@ -204,7 +203,7 @@ impl EdgeContext {
         check_head(head)?;
         if let Some(probe) = self.app.probe(&head.method, head.uri.path()) {
             let response = match probe {
-                Probe::Health => crate::http::Response::healthy(),
+                Probe::Health => Response::healthy(),
                 Probe::Ready => self.ready().await,
             };
             let has_body = !body.is_end_stream();
@@ -212,14 +211,20 @@ impl EdgeContext {
         }
         normalize_headers(&mut head.headers, &head.uri);
         let max = self.app.max_body(head.uri.path(), &head.headers);
-        let reading = timeout(self.limits.body_timeout, read_body(body, max, memory));
-        reading.await.unwrap_or_else(|_| Err(slow_body())).map(Received::Whole)
+        match timeout(self.limits.body_timeout, read_body(body, max, memory)).await {
+            Ok(body) => body.map(Received::Whole),
+            Err(_) => {
+                let message = "The body did not come within 10 seconds. Send it faster, or send \
+                               less at once.";
+                Err(ApiError::malformed_request(StatusCode::REQUEST_TIMEOUT, message))
+            }
+        }
     }
 
     /// The response of `/readyz`. Requests that arrive during a test wait for its result. If the
     /// disk hangs, the test keeps one thread and the lock, and every request waits for the timeout
     /// alone.
-    async fn ready(&self) -> crate::http::Response {
+    async fn ready(&self) -> Response {
         let (app, readiness) = (Arc::clone(&self.app), Arc::clone(&self.readiness));
         let testing = async {
             let mut last = readiness.lock_owned().await;
@@ -321,7 +326,12 @@ async fn read_body(
     let mut bytes = Vec::with_capacity(announced.min(MAX_BODY));
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         // Trailers are ignored.
-        let Ok(data) = frame.map_err(|_| broken_body())?.into_data() else { continue };
+        let frame = frame.map_err(|_| {
+            let message = "The body ended early or is not framed as HTTP asks. \
+                           Send as many bytes as its length says.";
+            ApiError::malformed_request(StatusCode::BAD_REQUEST, message)
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
         if bytes.len().saturating_add(data.len()) > max {
             return Ok(Body::TooLarge);
         }
@@ -333,15 +343,53 @@ async fn read_body(
     Ok(Body::Whole(bytes))
 }
 
-fn broken_body() -> ApiError {
-    let message = "The body ended early or is not framed as HTTP asks. \
-                   Send as many bytes as its length says.";
-    ApiError::malformed_request(StatusCode::BAD_REQUEST, message)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Client {
+    address: IpAddr,
+    /// The request arrived over HTTPS, here or at a trusted proxy.
+    secure: bool,
 }
 
-fn slow_body() -> ApiError {
-    let message = "The body did not come within 10 seconds. Send it faster, or send less at once.";
-    ApiError::malformed_request(StatusCode::REQUEST_TIMEOUT, message)
+static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Determines the client of a request. The client is the rightmost address that is not itself
+/// trusted; a client can forge everything left of it.
+fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, trusted: &TrustedNetworks) -> Client {
+    if !trusted.contains(peer) {
+        return Client { address: peer, secure: tls };
+    }
+    let mut address = peer;
+    for hop in last_first(headers, &FORWARDED_FOR) {
+        match parse_hop(hop) {
+            Some(hop) => address = hop,
+            None => break,
+        }
+        if !trusted.contains(address) {
+            break;
+        }
+    }
+    let forwarded_https = last_first(headers, &FORWARDED_PROTO)
+        .next()
+        .is_some_and(|p| p.eq_ignore_ascii_case("https"));
+    Client { address, secure: tls || forwarded_https }
+}
+
+/// The elements of a list header (RFC 9110 section 5.6.1), from last to first.
+fn last_first<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values: Vec<&str> =
+        headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("")).collect();
+    values.into_iter().rev().flat_map(|value| value.rsplit(',')).map(str::trim)
+}
+
+/// Parses an address. Some proxies append a port.
+fn parse_hop(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let address = bare
+        .parse::<IpAddr>()
+        .ok()
+        .or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
+    address.map(|address| address.to_canonical())
 }
 
 /// The client's `X-Request-Id` if it is exactly one UUID, else a new one.
@@ -353,11 +401,7 @@ fn request_id(headers: &HeaderMap) -> Uuid {
     id.map_or_else(Uuid::new_v4, Uuid::from)
 }
 
-/// Rejects heads that are ambiguous or not supported.
-///
-/// # Errors
-///
-/// `malformed_request` with its status (contract section 6).
+/// Rejects heads that are ambiguous or not supported (contract section 6).
 fn check_head(head: &Parts) -> Result<(), ApiError> {
     let (status, message) = if head.method == Method::CONNECT {
         let message = "The method CONNECT is not implemented. Use a method that the endpoint has.";
@@ -428,7 +472,7 @@ fn is_chunked_at_most(headers: &HeaderMap) -> bool {
     is_chunked && encodings.next().is_none()
 }
 
-/// Whether there is one host, in the header and in an absolute target. HTTP/1.0 needs none.
+/// HTTP/1.0 needs no host.
 fn has_one_host(head: &Parts) -> bool {
     let mut hosts = head.headers.get_all(HOST).iter();
     let is_usable = match hosts.next() {
@@ -447,4 +491,51 @@ fn is_host(text: &[u8]) -> bool {
 fn expects_continue_at_most(head: &Parts) -> bool {
     let is_continue = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
     head.version != Version::HTTP_11 || head.headers.get_all(EXPECT).iter().all(is_continue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse_network;
+
+    fn from(peer: &str, forwarded: &[&str], proxies: &[&str]) -> String {
+        let mut headers = HeaderMap::new();
+        for value in forwarded {
+            headers.append(&FORWARDED_FOR, HeaderValue::from_str(value).unwrap());
+        }
+        let trusted =
+            TrustedNetworks::new(proxies.iter().map(|text| parse_network(text).unwrap()).collect());
+        identify(peer.parse().unwrap(), false, &headers, &trusted).address.to_string()
+    }
+
+    #[test]
+    fn forwarded_headers_of_an_untrusted_peer_are_ignored() {
+        assert_eq!(from("192.0.2.1", &["203.0.113.9"], &[]), "192.0.2.1");
+        assert_eq!(from("127.0.0.1", &["203.0.113.9"], &[]), "203.0.113.9");
+        assert_eq!(from("192.0.2.1", &["203.0.113.9"], &["192.0.2.0/24"]), "203.0.113.9");
+    }
+
+    #[test]
+    fn the_rightmost_untrusted_address_is_the_client() {
+        let proxies = ["10.0.0.0/8", "2001:db8::/32"];
+        assert_eq!(from("10.1.1.1", &["6.6.6.6, 203.0.113.9, 10.2.2.2"], &proxies), "203.0.113.9");
+        assert_eq!(
+            from("10.1.1.1", &["6.6.6.6", "203.0.113.9", "2001:db8::7"], &proxies),
+            "203.0.113.9"
+        );
+        assert_eq!(from("10.1.1.1", &["203.0.113.9:4711"], &proxies), "203.0.113.9");
+        assert_eq!(from("10.1.1.1", &["[2001:470::1]:4711"], &proxies), "2001:470::1");
+        assert_eq!(from("10.1.1.1", &["6.6.6.6, nonsense, 10.2.2.2"], &proxies), "10.2.2.2");
+        assert_eq!(from("10.1.1.1", &[], &proxies), "10.1.1.1");
+    }
+
+    #[test]
+    fn https_to_a_trusted_proxy_is_secure() {
+        let mut headers = HeaderMap::new();
+        headers.insert(&FORWARDED_PROTO, HeaderValue::from_static("https"));
+        let loopback = TrustedNetworks::new(Vec::new());
+        assert!(identify("127.0.0.1".parse().unwrap(), false, &headers, &loopback).secure);
+        assert!(!identify("192.0.2.1".parse().unwrap(), false, &headers, &loopback).secure);
+        assert!(identify("192.0.2.1".parse().unwrap(), true, &HeaderMap::new(), &loopback).secure);
+    }
 }
