@@ -2,8 +2,7 @@
 //! field has (contract section 3).
 
 use crate::http::{ApiError, Body, ErrorCode, Method, Request};
-use crate::model::json_object::parse_object;
-use crate::model::validation::shorten;
+use crate::model::validation::{parse_object, shorten};
 use crate::model::{JsonObject, READ_ONLY, Resource};
 use crate::words;
 

@@ -11,9 +11,8 @@ use serde_json::{Value, json};
 use super::options::{GlobalOptions, UsageError, find_tenant, print_stderr, tenant_name};
 use crate::clock::Clock;
 use crate::config::positive;
-use crate::store::archive::{
-    Backup, LeftOutTenant, Restore, Restored, RestoredTenant, backup, restore,
-};
+use crate::store::backup::restore::{Restore, Restored, RestoredTenant, restore};
+use crate::store::backup::{self, Backup, LeftOutTenant};
 use crate::words::count;
 
 #[derive(Debug, Args)]
@@ -105,7 +104,7 @@ pub(super) fn run_restore(
         let message = "--force needs a TENANT: everything is restored only into an empty directory";
         return Err(UsageError(message.to_owned()).into());
     }
-    let restored = restore::restore(&Restore {
+    let restored = restore(&Restore {
         data_dir: &options.data_dir,
         source: &arguments.dir,
         tenant: arguments.tenant.as_deref(),

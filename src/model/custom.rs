@@ -1,8 +1,7 @@
 //! Custom fields: the shop's own texts in a record (contract section 2).
 
 use super::field::{Custom, Field, Kind, Value};
-use super::json_object::{Json, JsonObject};
-use super::validation::{FieldCode, FieldError, check_text, is_empty, shorten};
+use super::validation::{FieldCode, FieldError, Json, JsonObject, check_text, is_empty, shorten};
 
 /// The prefix of a name in filters, columns of CSV files and error messages.
 pub const PREFIX: &str = "custom.";
@@ -33,17 +32,6 @@ pub fn name_in(text: &str) -> Option<&str> {
 pub fn to_text(custom: &Custom) -> String {
     // A map of texts can always be written.
     serde_json::to_string(custom).unwrap_or_else(|_| "{}".to_owned())
-}
-
-/// Reads the column `custom`. `None` if the program cannot have written the text.
-pub fn parse_text(text: &str) -> Option<Custom> {
-    let custom: Custom = serde_json::from_str(text).ok()?;
-    let is_valid = |(name, value): (&String, &String)| {
-        let input = Json::from(value.as_str());
-        is_name(name) && !is_empty(&input) && check_text(name, &input, 1, MAX_LENGTH, false).is_ok()
-    };
-    let is_own = custom.len() <= MAX_FIELDS && custom.iter().all(is_valid);
-    (is_own && to_text(&custom) == text).then_some(custom)
 }
 
 impl Field {
@@ -106,34 +94,5 @@ impl Field {
 
     fn fault(&self, code: FieldCode, message: String) -> FieldError {
         FieldError { field: self.name.to_owned(), code, message }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_texts_that_the_program_writes_are_read() {
-        for text in ["{}", r#"{"a":"1","b_2":"\u0001\"é"}"#] {
-            assert_eq!(parse_text(text).map(|custom| to_text(&custom)).as_deref(), Some(text));
-        }
-        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(501));
-        for text in [
-            "",
-            "[]",
-            "{",
-            "{} ",
-            r#"{"a":1}"#,
-            r#"{"a":""}"#,
-            r#"{"a":" "}"#,
-            r#"{"A":"1"}"#,
-            r#"{"b":"1","a":"2"}"#,
-            r#"{"a":"1","a":"1"}"#,
-            r#"{"a":"1"},"x":{}"#,
-            &long,
-        ] {
-            assert_eq!(parse_text(text), None, "{text}");
-        }
     }
 }

@@ -1,13 +1,46 @@
 //! The validation of values (contract section 2).
 
 use std::borrow::Cow;
+use std::fmt;
+
+use serde_json::Map;
+pub use serde_json::Value as Json;
+use serde_json::error::Category;
 
 use super::custom::PREFIX;
 use super::email::{MAX_EMAIL, is_email};
 use super::field::{Field, Kind, Value};
-use super::json_object::Json;
 pub use crate::clock::is_date;
 use crate::words::is_hidden;
+
+/// The members of a JSON object, in the order in which they were sent.
+pub type JsonObject = Map<String, Json>;
+
+/// The fault of a text that is not a JSON object.
+#[derive(Debug, thiserror::Error)]
+pub struct JsonError(serde_json::Error);
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (error, line, column) = (&self.0, self.0.line(), self.0.column());
+        match error.classify() {
+            // The message of serde_json would repeat the value.
+            Category::Data => f.write_str("it is another JSON value"),
+            Category::Eof => {
+                write!(f, "it ends before the object is complete at line {line} column {column}")
+            }
+            Category::Syntax | Category::Io => error.fmt(f),
+        }
+    }
+}
+
+/// Parses the body of a POST or PUT (contract section 3) or a line of a JSON Lines file: one object
+/// in UTF-8, possibly after a byte order mark. serde_json rejects lone surrogates, takes the last of
+/// several members of one name, and limits the nesting to 127 levels.
+pub fn parse_object(body: &[u8]) -> Result<JsonObject, JsonError> {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    serde_json::from_slice(body).map_err(JsonError)
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldCode {
@@ -210,7 +243,6 @@ impl Field {
         })
     }
 
-    /// A sentence about a value that is nearly right. Empty for most values.
     fn hint(&self, input: &Json) -> String {
         match (self.kind, input) {
             (Kind::Integer, Json::Number(number)) if number.as_f64().is_some_and(is_whole) => {
@@ -225,7 +257,6 @@ impl Field {
         }
     }
 
-    /// Checks the characters and the length of an e-mail address.
     fn check_address(&self, address: &str) -> Result<(), Vec<FieldError>> {
         check_visible_text(self.name, address).map_err(|fault| vec![fault])?;
         let length = address.chars().count();
@@ -299,7 +330,6 @@ impl Kind {
     }
 }
 
-/// Checks that a text of one line has no hidden character.
 fn check_visible_text(name: &str, text: &str) -> Result<(), FieldError> {
     let hidden = text.chars().zip(1..).find(|(character, _)| is_hidden(*character));
     let Some((character, place)) = hidden else { return Ok(()) };

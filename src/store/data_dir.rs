@@ -148,7 +148,6 @@ pub(crate) fn require_owner(data_dir: &Path) -> Result<bool, OpenError> {
     Err(OpenError::OtherOwner { path: data_dir.to_owned(), owner, cure })
 }
 
-/// Fails if another user owns the registry, or if there is none.
 fn require_registry(data_dir: &Path) -> Result<(), OpenError> {
     if require_owner(data_dir)? {
         return Ok(());
@@ -157,7 +156,6 @@ fn require_registry(data_dir: &Path) -> Result<(), OpenError> {
     Err(OpenError::Missing(registry_database(data_dir).path().to_owned()))
 }
 
-/// Creates the data directory and the directory of the tenants' files, as far as they do not exist.
 fn create_directories(data_dir: &Path) -> Result<(), OpenError> {
     let tenants = tenants_dir(data_dir);
     files::create_private_directories(&tenants)

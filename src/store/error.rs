@@ -225,12 +225,10 @@ impl Rejection {
     }
 }
 
-/// A text of the wrong type rejects the whole request as `bad_request`.
 fn has_wrong_type(faults: &[FieldError]) -> bool {
     faults.iter().any(|fault| fault.code == FieldCode::WrongType)
 }
 
-/// The messages of all fields, those with a wrong type first.
 fn wrong_types(faults: &[FieldError]) -> String {
     let mut faults: Vec<&FieldError> = faults.iter().collect();
     faults.sort_by_key(|fault| fault.code != FieldCode::WrongType);

@@ -7,9 +7,9 @@
 //! | `registry` | tenants, keys, sessions, events |
 //! | `tenant` | one tenant's file in the server: readers, the writer, stored responses, upkeep |
 //! | `records` | statements, lists, search, change log |
-//! | `archive` | backup, restore, check |
+//! | `backup` | backup, restore, check |
 
-pub mod archive;
+pub mod backup;
 mod data_dir;
 mod database;
 mod error;

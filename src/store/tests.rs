@@ -116,7 +116,7 @@ fn files_of_1_0_0_get_the_present_schema_and_keep_their_content() {
     }
     let connection = file.open(Role::Reader).unwrap();
     assert_eq!(kept(&connection), before);
-    assert_eq!(archive::check::change_log_problems(&connection, &TENANT).unwrap(), [""; 0]);
+    assert_eq!(backup::check::change_log_problems(&connection, &TENANT).unwrap(), [""; 0]);
     assert_eq!(rows(&connection, "PRAGMA integrity_check"), ["ok"]);
     assert_eq!(
         rows(&connection, "SELECT name FROM pragma_foreign_key_check, sqlite_schema"),

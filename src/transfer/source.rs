@@ -14,7 +14,7 @@ use encoding_rs_io::DecodeReaderBytesBuilder;
 
 use super::import::MAX_COLUMNS;
 use super::{Cell, Format, ImportError, MAX_ROW, Map, Place, Row, TakeRow, workbook};
-use crate::model::json_object::parse_object;
+use crate::model::validation::parse_object;
 
 /// A file that is imported.
 pub struct Source<'a> {

@@ -105,7 +105,7 @@ impl Fixture {
 
 /// The databases in which `check` finds a problem.
 fn damaged(data_dir: &DataDir) -> Vec<String> {
-    let findings = tenantdesk::store::archive::check::check(&data_dir.data()).unwrap();
+    let findings = tenantdesk::store::backup::check::check(&data_dir.data()).unwrap();
     let damaged = findings.into_iter().filter(|finding| !finding.problems.is_empty());
     damaged.map(|finding| finding.database).collect()
 }

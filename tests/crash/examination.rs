@@ -10,8 +10,8 @@ use serde_json::json;
 use tenantdesk::clock::Clock;
 use tenantdesk::secret;
 use tenantdesk::store::Registry;
-use tenantdesk::store::archive::check::check;
-use tenantdesk::store::archive::{Restore, restore::restore};
+use tenantdesk::store::backup::check::check;
+use tenantdesk::store::backup::restore::{Restore, restore};
 
 use crate::client::{client_of, observe, of_client, send};
 use crate::disk::{Disk, Loss, digest};

@@ -5,15 +5,11 @@
 //! |---|---|
 //! | `schema` | creation, versions, migration, comparison |
 //! | `wal` | commits, checkpoints, and the end of the process at a failed sync |
-//! | `copy` | whole databases, page by page |
-//! | `replica` | tables and files of a replicator in and beside a database |
 
-mod copy;
-mod replica;
 mod schema;
 mod wal;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, c_int};
 use std::fs;
 use std::io;
 use std::iter;
@@ -21,18 +17,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memchr::memmem;
 use r2d2::Pool;
 use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 use scheduled_thread_pool::ScheduledThreadPool;
 
-pub(crate) use copy::{copy_pages, is_write_error, replace_content};
 pub(crate) use schema::{Schema, differences};
 pub(crate) use wal::{LAST_LINE, commit, make_durable, recover};
 
@@ -46,6 +42,10 @@ pub(crate) struct Database {
     path: PathBuf,
     pub(crate) schema: &'static Schema,
 }
+
+/// The tables of Litestream in a database that it replicates. After a restore, the operator
+/// restarts it (examples/standby).
+const REPLICA_TABLES: [&str; 2] = ["_litestream_seq", "_litestream_lock"];
 
 /// The purpose of a connection, which decides the size of its page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,20 @@ impl Database {
         }
     }
 
+    fn replica_directory(&self) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        self.path.with_file_name(format!(".{name}-litestream"))
+    }
+
+    /// Whether the database is replicated.
+    pub(super) fn is_replicated(&self) -> bool {
+        self.replica_directory().is_dir()
+    }
+
+    pub(crate) fn remove_replica_directory(&self) -> io::Result<()> {
+        files::ignore_missing(fs::remove_dir_all(self.replica_directory()))
+    }
+
     pub(crate) fn attach_to(&self, connection: &Connection, name: &str) -> rusqlite::Result<()> {
         let path = self.path.to_str().filter(|_| self.require_file().is_ok());
         let path = path.ok_or_else(|| rusqlite::Error::InvalidPath(self.path.clone()))?;
@@ -120,6 +134,68 @@ impl Database {
         let found = fs::symlink_metadata(&self.path).map_err(|error| self.unusable(error))?;
         Ok((found.dev(), found.ino()))
     }
+}
+
+/// Copies a consistent snapshot of the database, page by page, to the empty file at `path`. The copy has no WAL
+/// and is not synced.
+///
+/// All pages are copied in one step: in several steps, each commit of another connection would
+/// begin the copy anew.
+pub(crate) fn copy_pages(source: &Connection, path: &Path) -> rusqlite::Result<()> {
+    copy_into(source, &mut open_plain(path)?)
+}
+
+pub(crate) fn copy_into(source: &Connection, target: &mut Connection) -> rusqlite::Result<()> {
+    target.pragma_update(None, "synchronous", "OFF")?;
+    step(&Backup::new(source, target)?, -1)?;
+    // A reader of a database in WAL mode must be able to create files beside it.
+    target.pragma_update(None, "journal_mode", "DELETE")
+}
+
+/// Whether [`copy_pages`] failed at its target. The source is only read.
+pub(crate) fn is_write_error(error: &rusqlite::Error) -> bool {
+    let codes = [
+        ffi::SQLITE_IOERR_WRITE,
+        ffi::SQLITE_IOERR_FSYNC,
+        ffi::SQLITE_IOERR_TRUNCATE,
+        ffi::SQLITE_IOERR_DELETE,
+    ];
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::CannotOpen))
+        || error.sqlite_error().is_some_and(|error| codes.contains(&error.extended_code))
+}
+
+/// Replaces the content of `target` with that of `source` in one transaction of `target`, so that
+/// every reader sees the old content or the new. Pages are copied, and no constraint is checked.
+///
+/// `prepare` runs when `target` is locked for writing. It may still change `source`.
+pub(crate) fn replace_content(
+    source: &Connection,
+    target: &mut Connection,
+    prepare: impl FnOnce() -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let path = PathBuf::from(target.path().unwrap_or_default());
+    let backup = Backup::new(source, target)?;
+    // The first step takes the write lock. It is held until the last page is copied.
+    step(&backup, 1)?;
+    wal::make_durable(&path)?;
+    prepare()?;
+    step(&backup, -1).inspect_err(wal::end_if_not_synced)
+}
+
+/// Copies `pages` pages; a negative number means all that remain. The busy handler does not wait
+/// for every lock that a step needs.
+fn step(backup: &Backup<'_, '_>, pages: c_int) -> rusqlite::Result<()> {
+    let begun = Instant::now();
+    while !matches!(backup.step(pages)?, StepResult::Done | StepResult::More) {
+        if begun.elapsed() > LOCK_WAIT {
+            let busy = ffi::Error::new(ffi::SQLITE_BUSY);
+            let cause = "the database stayed locked".to_owned();
+            return Err(rusqlite::Error::SqliteFailure(busy, Some(cause)));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// Whether SQLite says that the file is damaged.
@@ -305,7 +381,7 @@ fn configure(connection: &Connection, role: Role, lock_wait: Duration) -> rusqli
 }
 
 /// `contains(text, word, …)`: whether a text has all words. SQLite's own `instr` takes length ×
-/// length on hostile text. One call for ten words took 0.6 of the time of ten calls.
+/// length on hostile text.
 fn add_contains(connection: &Connection) -> rusqlite::Result<()> {
     connection.create_scalar_function("contains", -1, FunctionFlags::SQLITE_UTF8, |arguments| {
         let text = arguments.get_raw(0).as_bytes()?;

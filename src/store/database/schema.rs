@@ -11,7 +11,7 @@ use std::process;
 
 use rusqlite::{Connection, TransactionBehavior, ffi};
 
-use super::{Database, Role, companion, open_plain, replica, version, version_in_file, wal};
+use super::{Database, REPLICA_TABLES, Role, companion, open_plain, version, version_in_file, wal};
 use crate::files;
 use crate::store::error::OpenError;
 
@@ -152,7 +152,6 @@ pub(crate) fn differences(
     Ok(differences)
 }
 
-/// A name as SQL reads it.
 fn identifier(name: &str) -> String {
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
@@ -171,7 +170,7 @@ fn objects(connection: &Connection) -> rusqlite::Result<Objects> {
         Ok(((kind, row.get(1)?), definitions))
     })?;
     let mut objects: Objects = rows.collect::<rusqlite::Result<_>>()?;
-    for table in replica::TABLES {
+    for table in REPLICA_TABLES {
         objects.remove(&("table".to_owned(), table.to_owned()));
     }
     Ok(objects)

@@ -8,6 +8,7 @@ use rusqlite::config::DbConfig;
 
 use super::*;
 use crate::model::TenantId;
+use crate::store::backup::check::copy_to_examine;
 use crate::store::data_dir::{TENANT, registry_database, tenant_database};
 
 /// `LIBSQLITE3_FLAGS` of the build, from `.cargo/config.toml` or the environment.
@@ -223,7 +224,7 @@ fn a_copy_that_is_examined_holds_no_snapshot_and_leaves_no_file() {
     let add = "INSERT INTO customers (name, status, created_at, updated_at, version, search)
                VALUES ('Ada', 'active', '', '', 1, '')";
     connection.execute(add, []).unwrap();
-    let copy = database.copy_to_examine(&directory.path().join("copy")).unwrap();
+    let copy = copy_to_examine(&database, &directory.path().join("copy")).unwrap();
     connection.execute(add, []).unwrap();
     assert_eq!(database.checkpoint(&connection, true).unwrap(), 0);
     let count = "SELECT count(*) FROM customers";

@@ -287,7 +287,6 @@ impl Reading<'_> {
         self.connection().query_row(sql, [latest], |row| row.get(0))
     }
 
-    /// Writes the entry of a row of [`ENTRY_COLUMNS`], with its record as it is now.
     fn write_entry(&self, json: &mut JsonWriter, row: &Row<'_>) -> Result<(), DatabaseError> {
         json.begin_object();
         json.member("seq", &row.get::<_, i64>("seq")?);
@@ -316,7 +315,6 @@ impl Reading<'_> {
     }
 }
 
-/// Whether an entry after `seq` was removed.
 fn has_missed(
     connection: &Connection,
     resources: &[&'static Resource],

@@ -77,7 +77,6 @@ impl Reading<'_> {
     }
 }
 
-/// The only value that a statement returns.
 fn value<T: FromSql>(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<T> {
     connection.prepare_cached(sql)?.query_row(params_from_iter(values), |row| row.get(0))
 }
@@ -92,8 +91,7 @@ pub(super) enum AccessPath {
     /// Along the index of a column whose filter few records pass, and then sorted.
     Filter(&'static Field),
     /// In the order of ids, and then sorted. Few records may have a word, so nearly all may have to
-    /// be read. In the order of ids, they stand side by side in the file. Along the index of the
-    /// sort column, this took seven times as long.
+    /// be read. In the order of ids, they stand side by side in the file.
     Scan,
     /// As SQLite plans it, for a count.
     Any,
@@ -120,7 +118,6 @@ pub(super) fn access(connection: &Connection, list: &ListQuery) -> rusqlite::Res
     Ok(if is_scan { AccessPath::Scan } else { AccessPath::InOrder })
 }
 
-/// Whether a condition is about parts of texts, which no index has.
 fn reads_texts(list: &ListQuery) -> bool {
     !list.words.is_empty() || !list.custom.is_empty()
 }
@@ -248,7 +245,6 @@ impl<'a> PageQuery<'a> {
         (sql, values.collect())
     }
 
-    /// The clauses FROM and WHERE of a statement for the rows.
     fn clauses(&self) -> String {
         let conditions = self.conditions.iter().map(|condition| format!(" AND {condition}"));
         let (conditions, table) = (conditions.collect::<String>(), self.list.resource.plural);

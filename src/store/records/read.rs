@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
-use crate::model::custom::{parse_text, to_text};
+use crate::model::custom::to_text;
 use crate::model::{ALL, Field, Inclusion, Kind, RecordId, Resource, Value, Version};
 use crate::store::database;
 use crate::store::error::{ChangeError, DatabaseError, Rejection};
@@ -25,7 +25,7 @@ pub struct Reading<'a> {
 }
 
 /// Ends the transaction of a read, also after a panic. `rusqlite::Transaction` prepares its
-/// statements anew each time, which takes 3 % of a GET.
+/// statements anew each time.
 struct EndOfSnapshot<'a>(&'a Connection);
 
 impl Drop for EndOfSnapshot<'_> {
@@ -230,7 +230,6 @@ impl Statements {
     }
 }
 
-/// The columns of a record in the order of a response.
 fn columns(resource: &Resource) -> impl Iterator<Item = &'static str> {
     let fields = resource.fields.iter().map(|field| field.name);
     ["id"].into_iter().chain(fields).chain(["created_at", "updated_at"])
@@ -286,10 +285,9 @@ pub(super) fn read_value(stored: ValueRef<'_>, kind: Kind) -> rusqlite::Result<V
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) if kind == Kind::Boolean => Value::Boolean(number != 0),
         ValueRef::Integer(number) => Value::Integer(number),
-        text if kind == Kind::Custom => match parse_text(text.as_str()?) {
-            Some(custom) => Value::Custom(custom),
-            None => return Err(damaged_text(std::fmt::Error)),
-        },
+        text if kind == Kind::Custom => {
+            Value::Custom(serde_json::from_str(text.as_str()?).map_err(damaged_text)?)
+        }
         other => Value::Text(other.as_str()?.to_owned()),
     })
 }
@@ -353,7 +351,6 @@ pub(super) fn write_row(
     Ok(version)
 }
 
-/// Writes the member `etag`: the version in quotation marks (contract section 13).
 fn write_etag(json: &mut JsonWriter, version: Version) {
     json.name("etag");
     json.raw(format!(r#""\"{}\"""#, version.0).as_bytes());

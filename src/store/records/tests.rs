@@ -17,7 +17,7 @@ use crate::model::{
     ALL, Bound, CUSTOMER, Field, HARDWARE, ID, KeyId, KeysetPosition, Kind, ListQuery, RecordId,
     Resource, Scopes, Value, Version,
 };
-use crate::store::archive::check::change_log_problems;
+use crate::store::backup::check::change_log_problems;
 use crate::store::data_dir::TENANT;
 use crate::store::database::{Database, Role};
 

@@ -247,7 +247,6 @@ impl Undo<'_> {
         Ok(None)
     }
 
-    /// The record as it was before the entry `first`.
     fn former_state(
         &self,
         resource: &'static Resource,

@@ -98,7 +98,6 @@ impl Change {
         Change { resource, kind, values, results: Vec::new(), precondition: Precondition::None }
     }
 
-    /// The values with the ids of the records that `earlier` changes of the mutation have made.
     fn resolved(&self, earlier: &[Changed]) -> Cow<'_, [(&'static Field, Value)]> {
         let mut values = Cow::Borrowed(self.values.as_slice());
         for (field, number) in &self.results {
@@ -339,7 +338,6 @@ impl<'a> Writing<'a> {
         Ok(record)
     }
 
-    /// Stores the named fields of a changed record, and what changes with them.
     fn store(&self, resource: &Resource, record: &Record, fields: &[&str]) -> rusqlite::Result<()> {
         let mut sql = format!("UPDATE {} SET ", resource.plural);
         let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(fields.len() + 4);
@@ -381,7 +379,6 @@ impl<'a> Writing<'a> {
         Ok(self.log(resource, &record, &entry)?)
     }
 
-    /// Counts the records that refer to a record, by their resource.
     fn dependents(
         &self,
         target: &Resource,

@@ -7,8 +7,9 @@ use std::time::Duration;
 use jiff::Span;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
-use super::events::EventKind;
-use super::{Administration, Inactive, Registry, RegistryError, Result, suspension, trial_over};
+use super::{
+    Administration, EventKind, Inactive, Registry, RegistryError, Result, suspension, trial_over,
+};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, Scopes, TenantId};
 use crate::secret::{self, PREFIX_LENGTH};
@@ -343,7 +344,6 @@ impl Administration<'_> {
     }
 }
 
-/// Stores what can change in a key.
 fn update(transaction: &Transaction<'_>, key: &KeyRow) -> rusqlite::Result<()> {
     let KeyRow { id, name, revoked_at, expires_at, rate_limit, .. } = key;
     let sql = "UPDATE keys SET name = ?2, revoked_at = ?3, expires_at = ?4, rate_limit = ?5

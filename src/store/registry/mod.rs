@@ -2,21 +2,26 @@
 //!
 //! Every read queries the file, so a change by another process holds from the next read on. Every
 //! change is one transaction.
+//!
+//! Events are sign-ins, failed ones too, and changes of a tenant's keys and password. Of each tenant
+//! the last 1,000 sign-ins and the last 1,000 changes are kept (contract section 11). They are
+//! counted apart, so that attempts to sign in displace no change.
 
-mod events;
 mod keys;
 mod sessions;
 mod tenants;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction, TransactionBehavior};
+use rusqlite::{
+    Connection, ErrorCode, OptionalExtension as _, Row, Transaction, TransactionBehavior, params,
+};
 
-pub use events::{Admin, Event, EventKind};
 pub use keys::{
     KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
 };
@@ -98,7 +103,6 @@ impl RegistryError {
 
 pub(in crate::store) type Result<T, E = RegistryError> = std::result::Result<T, E>;
 
-/// The suspension in the columns of these names.
 fn suspension(suspended: bool, moving: bool) -> Option<Inactive> {
     match (suspended, moving) {
         (false, _) => None,
@@ -111,6 +115,113 @@ fn suspension(suspended: bool, moving: bool) -> Option<Inactive> {
 fn trial_over(trial_until: Option<&str>, now: Moment) -> Option<Inactive> {
     trial_until.is_some_and(|last_day| *last_day < *now.date()).then_some(Inactive::TrialOver)
 }
+
+/// The number of events of each kind that are kept for each tenant.
+const EVENTS_KEPT: usize = 1_000;
+
+/// Who took an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admin {
+    /// A user of the panel, by the client's address.
+    Panel(IpAddr),
+    /// A command of the operator.
+    CommandLine,
+}
+
+/// What an event records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    KeyCreated,
+    KeyReplaced,
+    KeyRenamed,
+    KeyExpiryChanged,
+    KeyLimitChanged,
+    KeyRevoked,
+    KeyDeleted,
+    PasswordChanged,
+    SignedIn,
+    FailedSignIn,
+}
+
+impl EventKind {
+    /// The spelling in the registry and in the log.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            EventKind::KeyCreated => "key created",
+            EventKind::KeyReplaced => "key replaced",
+            EventKind::KeyRenamed => "key renamed",
+            EventKind::KeyExpiryChanged => "key expiry changed",
+            EventKind::KeyLimitChanged => "key limit changed",
+            EventKind::KeyRevoked => "key revoked",
+            EventKind::KeyDeleted => "key deleted",
+            EventKind::PasswordChanged => "password changed",
+            EventKind::SignedIn => "signed in",
+            EventKind::FailedSignIn => "failed sign-in",
+        }
+    }
+}
+
+/// Sign-ins and changes are counted apart.
+const SIGN_INS: &str = "('signed in', 'failed sign-in')";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub at: Timestamp,
+    /// `panel` or `command line`.
+    pub actor: String,
+    /// The spelling of an [`EventKind`].
+    pub action: String,
+    /// `None` for a command, and for an event from before addresses were stored.
+    pub client: Option<IpAddr>,
+    /// The key that the action changed; `None` for a sign-in and a change of the password.
+    pub key: Option<KeyLabel>,
+}
+
+impl Event {
+    /// `key` is the key that the action changed.
+    fn new(action: EventKind, key: Option<KeyLabel>, actor: Admin, at: Timestamp) -> Event {
+        let (actor, client) = match actor {
+            Admin::Panel(client) => ("panel", Some(client)),
+            Admin::CommandLine => ("command line", None),
+        };
+        Event { at, actor: actor.to_owned(), action: action.as_str().to_owned(), client, key }
+    }
+
+    /// Inserts the event if its tenant exists. Then the newest 1,000 events of its kind remain.
+    fn insert(&self, transaction: &Transaction<'_>, tenant_id: TenantId) -> rusqlite::Result<()> {
+        let Event { at, actor, action, client, key } = self;
+        let client = client.map(|client| client.to_string());
+        let (id, name, prefix) = match key {
+            Some(KeyLabel { id, name, prefix }) => (Some(id.0), Some(name), Some(prefix)),
+            None => (None, None, None),
+        };
+        let sql = format!(
+            "INSERT INTO key_events (tenant_id, {EVENT_COLUMNS})
+             SELECT id, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM tenants WHERE id = ?1"
+        );
+        let values = params![tenant_id.0, at, actor, action, client, id, name, prefix];
+        transaction.prepare_cached(&sql)?.execute(values)?;
+        let of_its_kind = format!("tenant_id = ?1 AND (action IN {SIGN_INS}) = (?2 IN {SIGN_INS})");
+        let sql = format!(
+            "DELETE FROM key_events WHERE {of_its_kind} AND id <=
+               (SELECT id FROM key_events WHERE {of_its_kind}
+                ORDER BY id DESC LIMIT 1 OFFSET {EVENTS_KEPT})"
+        );
+        transaction.prepare_cached(&sql)?.execute(params![tenant_id.0, action]).map(drop)
+    }
+
+    /// Reads [`EVENT_COLUMNS`], in their order.
+    fn read(row: &Row<'_>) -> rusqlite::Result<Event> {
+        let client = row.get::<_, Option<String>>(3)?.and_then(|text| text.parse().ok());
+        let key = match row.get(4)? {
+            Some(id) => Some(KeyLabel { id: KeyId(id), name: row.get(5)?, prefix: row.get(6)? }),
+            None => None,
+        };
+        Ok(Event { at: row.get(0)?, actor: row.get(1)?, action: row.get(2)?, client, key })
+    }
+}
+
+const EVENT_COLUMNS: &str = "at, actor, action, client, key_id, key_name, prefix";
 
 /// Changes by one actor of the keys and the password of one tenant. Each change commits with its
 /// event.
@@ -135,7 +246,10 @@ impl<'a> Administration<'a> {
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         self.registry.change(|transaction| {
             if let Some(hash) = self.session {
-                sessions::require(transaction, hash)?;
+                let sql = "SELECT 1 FROM sessions WHERE hash = ?1";
+                if !transaction.prepare_cached(sql)?.exists([hash])? {
+                    return Err(RegistryError::SessionEnded);
+                }
             }
             match self.suspension(transaction)? {
                 Some(Inactive::Moving) => Err(RegistryError::Inactive(Inactive::Moving)),
@@ -191,22 +305,12 @@ impl Registry {
 
     pub fn open_in(data_dir: DataDir) -> Result<Registry, OpenError> {
         let database = data_dir::registry_database(data_dir.path());
-        let (reader, writer) = (database.open(Role::Reader)?, database.open(Role::Writer)?);
-        Registry::with(data_dir, database, reader, writer)
-    }
-
-    fn with(
-        data_dir: DataDir,
-        database: Database,
-        reader: Connection,
-        writer: Connection,
-    ) -> Result<Registry, OpenError> {
         Ok(Registry {
             data_dir,
             identity: database.identity()?,
-            reader: Mutex::new(reader),
+            reader: Mutex::new(database.open(Role::Reader)?),
+            writer: Mutex::new(database.open(Role::Writer)?),
             database,
-            writer: Mutex::new(writer),
             is_wal_durable: AtomicBool::new(false),
             damage: OnceLock::new(),
             unwritten: Mutex::default(),
@@ -327,6 +431,23 @@ impl Registry {
     fn write_failed_sign_ins(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         let failed = std::mem::take(&mut self.unwritten.lock().failed_sign_ins);
         failed.iter().try_for_each(|(tenant, event)| event.insert(transaction, *tenant))
+    }
+
+    /// At most `limit` of the tenant's last changes of keys and the password, the newest first.
+    pub fn admin_changes(&self, tenant_id: TenantId, limit: usize) -> Result<Vec<Event>> {
+        self.events(tenant_id, false, limit)
+    }
+
+    fn events(&self, tenant_id: TenantId, sign_ins: bool, limit: usize) -> Result<Vec<Event>> {
+        self.read(|connection| {
+            let sql = format!(
+                "SELECT {EVENT_COLUMNS} FROM key_events
+                 WHERE tenant_id = ?1 AND (action IN {SIGN_INS}) = ?2
+                 ORDER BY id DESC LIMIT {limit}"
+            );
+            let mut select = connection.prepare_cached(&sql)?;
+            select.query_map(params![tenant_id.0, sign_ins], Event::read)?.collect()
+        })
     }
 
     /// Attaches a backup's registry to the writer, for a restore, as `saved`.

@@ -2,11 +2,10 @@
 
 use std::net::IpAddr;
 
-use rusqlite::{OptionalExtension as _, Transaction, params};
+use rusqlite::{OptionalExtension as _, params};
 
-use super::events::{Admin, Event, EventKind};
 use super::tenants::TenantRow;
-use super::{Administration, Registry, RegistryError, Result};
+use super::{Admin, Administration, Event, EventKind, Registry, RegistryError, Result};
 use crate::clock::Moment;
 use crate::model::TenantId;
 
@@ -77,12 +76,6 @@ impl Registry {
             Ok(())
         })
     }
-}
-
-/// Fails if the session has ended.
-pub(super) fn require(transaction: &Transaction<'_>, hash: &[u8; 32]) -> Result<()> {
-    let mut find = transaction.prepare_cached("SELECT 1 FROM sessions WHERE hash = ?1")?;
-    if find.exists([hash])? { Ok(()) } else { Err(RegistryError::SessionEnded) }
 }
 
 impl Administration<'_> {

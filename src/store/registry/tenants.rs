@@ -2,9 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, params};
 
-use super::events::Admin;
 use super::keys::NewKey;
-use super::{Inactive, Registry, RegistryError, Result, suspension, trial_over};
+use super::{Admin, Inactive, Registry, RegistryError, Result, suspension, trial_over};
 use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
@@ -224,7 +223,6 @@ impl Registry {
     }
 }
 
-/// The tenant that has this value in a unique column.
 fn find_by_column(
     connection: &Connection,
     column: &str,

@@ -12,7 +12,7 @@ use crate::api::query::Query;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Scopes, Value};
-use crate::store::archive::check::change_log_problems;
+use crate::store::backup::check::change_log_problems;
 use crate::store::data_dir::{DataDir, TENANT};
 use crate::store::database::{Role, differences};
 use crate::store::error::{ChangeError, Rejection};

@@ -278,7 +278,6 @@ impl WriterThread {
         self.waiting.recv().ok()
     }
 
-    /// One bounded step.
     fn run_upkeep(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         match self.remove_and_copy(&mut connection) {
@@ -485,7 +484,6 @@ impl WriterThread {
         unavailable(failure, database, kind, &format_args!("writing: {error}"))
     }
 
-    /// Logs why a mutation failed in the database. Returns the answer to it.
     fn write_failed(&self, error: &rusqlite::Error) -> StoreError {
         self.report(StoreError::of(error), error)
     }
@@ -524,7 +522,6 @@ fn lock_wait(since: Instant) -> Duration {
     LOCK_WAIT.saturating_sub(since.elapsed())
 }
 
-/// The longest WAL on a disk with so much free space.
 fn longest_wal(free: u64) -> u64 {
     MAX_WAL.min(free / 4)
 }
@@ -544,7 +541,6 @@ pub(super) fn find_shortage(
     Ok((size >= max_size).then_some(StoreError::SizeLimit))
 }
 
-/// The bytes of the pages in use.
 fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let count =
         |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
@@ -554,7 +550,6 @@ fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
-/// Begins a write transaction. Waits for the file's lock for at most `wait`.
 fn begin(connection: &mut Connection, wait: Duration) -> rusqlite::Result<Transaction<'_>> {
     connection.busy_timeout(wait)?;
     connection.transaction_with_behavior(TransactionBehavior::Immediate)

@@ -11,7 +11,8 @@ use std::time::Duration;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::check::check;
-use super::{backup, manifest, restore, *};
+use super::restore::{Restore, Restored};
+use super::{restore, *};
 use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
 use crate::secret;
@@ -67,7 +68,7 @@ impl Fixture {
         self.clock.advance(Duration::from_secs(1));
         let registry = self.registry();
         let tenant = tenant.map(|name| registry.find_tenant(name).unwrap().unwrap());
-        backup::create(&registry, &self.dir(), tenant.as_ref(), None, self.clock.now()).unwrap()
+        create(&registry, &self.dir(), tenant.as_ref(), None, self.clock.now()).unwrap()
     }
 
     pub(super) fn restore_into(
@@ -161,13 +162,13 @@ fn names(connection: &Connection) -> Vec<(i64, String)> {
 
 /// Corrects the lengths and checksums of a manifest, as whoever made the files can.
 pub(super) fn sign(directory: &Path) {
-    let path = directory.join(manifest::NAME);
+    let path = directory.join(MANIFEST);
     let mut text: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     for file in text["files"].as_array_mut().unwrap() {
         let name = file["path"].as_str().unwrap();
         if directory.join(name).is_file() {
             let found = fs::File::open(directory.join(name)).unwrap();
-            let (bytes, sha256) = manifest::digest(found, io::sink()).unwrap();
+            let (bytes, sha256) = digest(found, io::sink()).unwrap();
             (file["bytes"], file["sha256"]) = (bytes.into(), sha256.into());
         }
     }
@@ -223,7 +224,7 @@ fn older_backups_of_the_same_kind_are_removed() {
     let old = [None, Some("one"), None, Some("two")].map(|tenant| fixture.backup(tenant));
     let registry = fixture.registry();
     let now = fixture.clock.now();
-    let keep = |keep, now| backup::create(&registry, &fixture.dir(), None, Some(keep), now);
+    let keep = |keep, now| create(&registry, &fixture.dir(), None, Some(keep), now);
     let made = keep(2, now).unwrap();
     assert_eq!(made.removed, [old[0].directory.clone()]);
     assert!(old[1..].iter().all(|made| made.directory.exists()));
@@ -510,7 +511,7 @@ pub(super) fn backup_of_1_0_0(fixture: &Fixture) -> PathBuf {
             {"path": file, "schema": 6, "bytes": 0, "sha256": ""},
         ],
     });
-    fs::write(directory.join(manifest::NAME), text.to_string()).unwrap();
+    fs::write(directory.join(MANIFEST), text.to_string()).unwrap();
     sign(&directory);
     directory
 }
@@ -557,7 +558,7 @@ fn one_restore_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     let made = fixture.backup(None);
-    let source = source::Source {
+    let source = restore::Source {
         directory: made.directory,
         manifest: made.manifest,
         newer: BTreeSet::new(),
@@ -582,16 +583,16 @@ fn one_backup_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
     fixture.backup(None);
     let (registry, dir, now) = (fixture.registry(), fixture.dir(), fixture.clock.now());
     let running = Staging::create(dir.join(".partial")).unwrap();
-    let refused = backup::create(&registry, &dir, None, None, now);
+    let refused = create(&registry, &dir, None, None, now);
     assert!(matches!(refused, Err(ArchiveError::UnderWay(_))), "{refused:?}");
     drop(running);
     fs::create_dir(dir.join(".partial")).unwrap();
     fs::write(dir.join(".partial/manifest.json"), "half").unwrap();
     // A backup of which the manifest was removed is no backup.
     fs::create_dir(dir.join("2026-11-21T19-30-00Z")).unwrap();
-    assert_eq!(backup::list(&dir).unwrap().len(), 1);
+    assert_eq!(list(&dir).unwrap().len(), 1);
     fixture.backup(None);
-    assert_eq!(backup::list(&dir).unwrap().len(), 2);
+    assert_eq!(list(&dir).unwrap().len(), 2);
     fixture.assert_tidy();
 }
 

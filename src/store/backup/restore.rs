@@ -6,7 +6,7 @@
 //! the registry. A restore that fails or is killed before that step has changed nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -14,17 +14,17 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, params};
 use serde::Serialize;
 
-use super::backup::{count, sync};
-use super::manifest::{LeftOutTenant, SavedTenant};
-use super::source::Source;
-use super::{ArchiveError, Staging, file_error};
+use super::{
+    ArchiveError, BackupKind, LeftOutTenant, MANIFEST, Manifest, SavedTenant, Staging, check,
+    count, digest, file_error, list, refused, sync,
+};
 use crate::clock::{Moment, Timestamp};
 use crate::files;
 use crate::model::TenantId;
 use crate::store::data_dir::{
     DataDir, RESTORING, registry_database, require_owner, tenant_database, tenants_dir,
 };
-use crate::store::database::{Database, Role, replace_content, wait_for};
+use crate::store::database::{self, Database, Role, replace_content, wait_for};
 use crate::store::error::OpenError;
 use crate::store::records;
 use crate::store::registry::{Registry, RegistryError, TenantRow};
@@ -133,14 +133,12 @@ fn restore_everything(
     place_everything(data_dir, &staging.path, &source.manifest.tenants)
 }
 
-/// The keys that are neither revoked nor expired.
 fn active_keys(registry: &Connection, now: Moment) -> rusqlite::Result<i64> {
     let sql = "SELECT count(*) FROM keys
         WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)";
     registry.query_row(sql, [now.timestamp()], |row| row.get(0))
 }
 
-/// Closes a staged database and makes it durable.
 fn close_and_sync(connection: Connection, staged: &Database) -> Result<(), ArchiveError> {
     connection.close().map_err(|(_, error)| error)?;
     sync(staged.path())
@@ -300,8 +298,6 @@ fn take_page_size(staged: &Connection, live: &Connection) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Takes over from the attached live file the counters of ids and of the change log, so that no
-/// number is used twice.
 fn take_over_counters(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     raise_id_counters(&transaction)?;
@@ -318,4 +314,104 @@ fn raise_id_counters(connection: &Connection) -> rusqlite::Result<()> {
            WHERE name NOT IN (SELECT name FROM main.sqlite_sequence)
              AND name IN (SELECT name FROM main.sqlite_schema);",
     )
+}
+
+/// The backup that is restored.
+pub(super) struct Source {
+    pub(super) directory: PathBuf,
+    pub(super) manifest: Manifest,
+    /// If it has all tenants: those of which the directory of backups has a newer backup.
+    pub(super) newer: BTreeSet<String>,
+    /// The backup before it that holds the same.
+    pub(super) older: Option<PathBuf>,
+}
+
+impl Source {
+    /// `dir` is a backup, or a directory of backups: then the newest backup is taken that holds
+    /// `tenant`, or all tenants. A backup of no tenants is not taken. It was made after the data
+    /// directory was lost.
+    fn find(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
+        if dir.join(MANIFEST).exists() {
+            let manifest = Manifest::read(dir)?;
+            let (directory, newer) = (dir.to_owned(), BTreeSet::new());
+            return Ok(Source { directory, manifest, newer, older: None });
+        }
+        let fits = |manifest: &Manifest| match tenant {
+            Some(name) => manifest.tenant(name).is_some(),
+            None => manifest.kind == BackupKind::All && !manifest.tenants.is_empty(),
+        };
+        let mut backups = list(dir)?;
+        if let Some(newest) = backups.iter().position(|(_, manifest)| fits(manifest)) {
+            let newer = backups.iter().take(newest).filter(|_| tenant.is_none());
+            let newer = newer.flat_map(|(_, manifest)| &manifest.tenants);
+            let newer = newer.map(|tenant| tenant.name.clone()).collect();
+            let mut older = backups.iter().skip(newest + 1);
+            let older = older.find(|(_, manifest)| fits(manifest)).map(|(path, _)| path.clone());
+            let (directory, manifest) = backups.swap_remove(newest);
+            return Ok(Source { directory, manifest, newer, older });
+        }
+        let wanted = match tenant {
+            None => "of all tenants that has a tenant".to_owned(),
+            Some(name) => not_among(name, backups.iter().map(|(_, manifest)| manifest)),
+        };
+        Err(ArchiveError::NoBackup { path: dir.to_owned(), wanted })
+    }
+
+    fn saved_tenant(&self, name: &str) -> Result<&SavedTenant, ArchiveError> {
+        self.manifest.tenant(name).ok_or_else(|| {
+            let left_out = self.manifest.left_out.iter().find(|tenant| tenant.name == name);
+            let wanted = match left_out {
+                Some(LeftOutTenant { reason, .. }) => {
+                    format!("of the tenant {name}, which was left out of the backup: {reason}")
+                }
+                None => not_among(name, [&self.manifest].into_iter()),
+            };
+            ArchiveError::NoBackup { path: self.directory.clone(), wanted }
+        })
+    }
+
+    /// Copies the registry, without sessions, to the directory `staging`.
+    pub(super) fn copy_registry(&self, staging: &Path) -> Result<Connection, ArchiveError> {
+        let registry = registry_database(staging);
+        let connection = self.copy(&registry, staging)?;
+        connection.execute("DELETE FROM sessions", [])?;
+        Ok(connection)
+    }
+
+    /// Copies a database to `copy` in the directory `staging`, and migrates it if it is older.
+    /// Returns it open.
+    fn copy(&self, copy: &Database, staging: &Path) -> Result<Connection, ArchiveError> {
+        let name = copy.name_in(staging);
+        let (from, to, schema) = (self.directory.join(&name), copy.path(), copy.schema);
+        let refuse = |cause: &str| refused(&from, cause);
+        let saved = self.manifest.file(&name).ok_or_else(|| refuse("it is not in the manifest"))?;
+        let source =
+            File::open(&from).map_err(|error| refuse(&format!("it cannot be read: {error}")))?;
+        let target = files::create_private(to).map_err(file_error(to))?;
+        let found = digest(source, target).map_err(file_error(to))?;
+        saved.require(&from, &found)?;
+        copy.migrate().map_err(|error| refuse(&format!("it cannot be used: {error}")))?;
+        let connection = open_staged(to)?;
+        if let Some(problem) = check::problems(&connection, schema).first() {
+            return Err(refuse(&format!("it is not as tenantdesk makes it: {problem}")));
+        }
+        Ok(connection)
+    }
+}
+
+fn not_among<'a>(name: &str, backups: impl Iterator<Item = &'a Manifest>) -> String {
+    let names: BTreeSet<&str> =
+        backups.flat_map(|backup| &backup.tenants).map(|tenant| tenant.name.as_str()).collect();
+    if names.is_empty() {
+        return format!("of the tenant {name}, and none of another tenant");
+    }
+    let names: Vec<&str> = names.into_iter().collect();
+    format!("of the tenant {name}; it has: {}", names.join(", "))
+}
+
+fn open_staged(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = database::open_plain(path)?;
+    // It is synced once, when it is complete. One file is renamed, so it has no WAL.
+    connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = DELETE")?;
+    Ok(connection)
 }

@@ -1,7 +1,7 @@
 //! Faults of databases, in a data directory and in a backup (contract section 10).
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -10,11 +10,12 @@ use std::ptr;
 use rusqlite::Connection;
 
 use crate::clock::Clock;
+use crate::files;
 use crate::model::{ALL, TenantId};
 use crate::store::data_dir::{
     DataDir, TENANT, registry_database, tenant_database, tenant_file_ids,
 };
-use crate::store::database::{self, Database, Role, Schema};
+use crate::store::database::{self, Database, Role, Schema, copy_into, open_plain};
 use crate::store::error::OpenError;
 use crate::store::records::Reading;
 use crate::store::registry::TenantRow;
@@ -91,7 +92,6 @@ fn lock(data_dir: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The ids of the tenants, if the registry can be read.
 fn tenant_ids(registry: &Database) -> Option<BTreeSet<TenantId>> {
     let rows = tenants(&registry.open(Role::Bulk).ok()?).ok()?;
     Some(rows.into_iter().map(|tenant| tenant.id).collect())
@@ -99,7 +99,7 @@ fn tenant_ids(registry: &Database) -> Option<BTreeSet<TenantId>> {
 
 fn examine(file: &Database, data_dir: &Path) -> Finding {
     let mut entries_ahead = 0;
-    let (problems, is_damaged) = match file.copy_to_examine(&data_dir.join(".examined")) {
+    let (problems, is_damaged) = match copy_to_examine(file, &data_dir.join(".examined")) {
         Ok(copy) => {
             let differences = listed(database::differences(&copy, file.schema));
             if differences.is_empty() {
@@ -122,6 +122,42 @@ fn examine(file: &Database, data_dir: &Path) -> Finding {
     };
     let database = file.name_in(data_dir);
     Finding { database, problems, is_orphan: false, is_damaged, entries_ahead }
+}
+
+/// Copies a consistent snapshot to the file `path`, and returns the copy open. The file then has
+/// no name, so it ends with the connection.
+///
+/// The copy must leave the reserve of the disk free, or clients' writes would be refused while the
+/// copy is there. If less is free already, they are refused anyway, and half of it is enough.
+pub(in crate::store) fn copy_to_examine(
+    file: &Database,
+    path: &Path,
+) -> Result<Connection, OpenError> {
+    let source = file.open(Role::Bulk)?;
+    let unusable = |error| OpenError::unusable(path, error);
+    files::ignore_missing(fs::remove_file(path)).map_err(unusable)?;
+    files::create_private(path).map_err(unusable)?;
+    let (free, _) = files::free_space(path).map_err(unusable)?;
+    let kept = files::RESERVE.min(free / 2);
+    let needed = file.file_length() + file.wal_length() + kept;
+    let copied = if free < needed {
+        Err(file.unusable(format!(
+            "its examination needs a copy, and the disk has too little space for one: {} MiB \
+             free, {} MiB needed",
+            free >> 20,
+            needed >> 20
+        )))
+    } else {
+        let open = || -> rusqlite::Result<Connection> {
+            let mut copy = open_plain(path)?;
+            copy_into(&source, &mut copy)?;
+            Ok(copy)
+        };
+        open().map_err(|error| file.error(&error))
+    };
+    // SQLite needs the name no longer: it only reads the copy.
+    fs::remove_file(path).map_err(unusable)?;
+    copied
 }
 
 /// Finds problems of one kind.
@@ -156,7 +192,6 @@ fn integrity_problems(connection: &Connection, _: &Schema) -> rusqlite::Result<V
     Ok(lines)
 }
 
-/// References to rows that do not exist.
 fn broken_foreign_keys(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
     let sql = format!(
         r#"SELECT format('%s %d refers to a row of %s that does not exist', "table", rowid, parent)
@@ -165,7 +200,6 @@ fn broken_foreign_keys(connection: &Connection, _: &Schema) -> rusqlite::Result<
     texts(connection, &sql)
 }
 
-/// The rows of a statement with one text each.
 fn texts(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<String>> {
     connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
 }
