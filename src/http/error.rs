@@ -172,10 +172,10 @@ impl ErrorCode {
 ///
 /// Boxed, since nearly every function of the API may return one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ApiError(Box<Content>);
+pub struct ApiError(Box<Occurrence>);
 
 #[derive(Clone, Debug, PartialEq)]
-struct Content {
+struct Occurrence {
     code: ErrorCode,
     status: u16,
     message: Cow<'static, str>,
@@ -189,7 +189,7 @@ impl ApiError {
     pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> ApiError {
         let status = code.describe().status;
         let message = message.into();
-        ApiError(Box::new(Content {
+        ApiError(Box::new(Occurrence {
             code,
             status,
             message,
@@ -239,7 +239,7 @@ impl ApiError {
 
     /// The body `{"error": {"code", "message", "status"}}` of contract section 6.
     fn envelope(&self) -> Map<String, Value> {
-        let Content { code, status, message, members, .. } = &*self.0;
+        let Occurrence { code, status, message, members, .. } = &*self.0;
         let code = code.describe().code;
         let mut body = Map::new();
         let error = json!({"code": code, "message": message, "status": status});

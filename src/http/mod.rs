@@ -8,4 +8,4 @@ pub use ::http::{Method, StatusCode};
 
 pub use error::{ApiError, ErrorCode};
 pub use request::{Body, Request};
-pub use response::{API_VERSION, Responder, Response};
+pub use response::{API_VERSION, Responder, Response, ResponseQueue};

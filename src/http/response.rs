@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::clock::{Clock, Moment};
@@ -115,6 +116,38 @@ pub const API_VERSION: &str = "v1";
 /// client receives it. nginx uses the same number.
 const CLIENT_DISCONNECTED: u16 = 499;
 
+/// Brings responses to the edge from other threads. To wake the edge is a system call, so one wake
+/// brings all responses that wait.
+#[derive(Default)]
+pub struct ResponseQueue {
+    waiting: Mutex<Vec<(oneshot::Sender<Response>, Response)>>,
+    wake: Notify,
+}
+
+impl ResponseQueue {
+    fn push(&self, sender: oneshot::Sender<Response>, response: Response) {
+        let mut waiting = self.waiting.lock();
+        waiting.push((sender, response));
+        let is_first = waiting.len() == 1;
+        drop(waiting);
+        if is_first {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Runs in the edge, and gives each response to the request that waits for it.
+    pub async fn deliver(&self) {
+        loop {
+            self.wake.notified().await;
+            let waiting = std::mem::take(&mut *self.waiting.lock());
+            for (sender, response) in waiting {
+                // The client may have disconnected.
+                let _ = sender.send(response);
+            }
+        }
+    }
+}
+
 /// Sends the response to one request, from any thread. If it is dropped without a response, for
 /// example by a panic, it sends `internal_error`.
 ///
@@ -123,6 +156,7 @@ const CLIENT_DISCONNECTED: u16 = 499;
 pub struct Responder {
     /// `None` once the response has been sent.
     sender: Option<oneshot::Sender<Response>>,
+    queue: Arc<ResponseQueue>,
     clock: Clock,
     metrics: Arc<Metrics>,
     method: Method,
@@ -141,12 +175,14 @@ impl Responder {
     /// Also returns where the response arrives.
     pub fn new(
         request: &Request,
+        queue: Arc<ResponseQueue>,
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> (Responder, oneshot::Receiver<Response>) {
         let (sender, receiver) = oneshot::channel();
         let responder = Responder {
             sender: Some(sender),
+            queue,
             clock,
             metrics,
             method: request.method.clone(),
@@ -189,9 +225,8 @@ impl Responder {
             .with(caching)
             .header("X-Request-Id", self.request_id.to_string())
             .header("X-API-Version", API_VERSION);
-        let sent_status = response.status();
-        let is_delivered = sender.send(response).is_ok();
-        let status = if is_delivered { sent_status } else { CLIENT_DISCONNECTED };
+        let status = if sender.is_closed() { CLIENT_DISCONNECTED } else { response.status() };
+        self.queue.push(sender, response);
         let duration = self.clock.now().monotonic.saturating_sub(self.received_at.monotonic);
         self.metrics.record_response(self.method.as_str(), &self.path, status, duration);
         self.log(status, duration);

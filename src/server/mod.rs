@@ -177,6 +177,8 @@ async fn run(
     if let Some(listener) = listeners.metrics {
         tokio::spawn(metrics::serve(register(listener)?, Arc::clone(&edge.metrics)));
     }
+    let responses = Arc::clone(&edge.responses);
+    tokio::spawn(async move { responses.deliver().await });
     let edge = Arc::new(edge);
     select! {
         () = connection::accept(listener, Arc::clone(&edge), stopper) => Ok(()),

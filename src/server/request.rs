@@ -37,7 +37,7 @@ use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits};
 use crate::http::request::{MAX_BODY, MAX_METHOD};
 use crate::http::response::encode_unprintable;
-use crate::http::{ApiError, Body, Request, Responder, Response};
+use crate::http::{ApiError, Body, Request, Responder, Response, ResponseQueue};
 use crate::metrics::Metrics;
 
 /// The longest request target, in bytes.
@@ -73,6 +73,7 @@ pub(super) struct Edge {
     pub(super) connections: Arc<Budget>,
     bodies: Arc<Budget>,
     unread: Arc<Budget>,
+    pub(super) responses: Arc<ResponseQueue>,
     /// The last result of a readiness test, and when the test ended.
     readiness: Arc<Mutex<Option<(Instant, Response)>>>,
 }
@@ -108,6 +109,7 @@ impl Edge {
             connections: budget(max_connections(&limits)),
             bodies: budget(BODY_BUDGET),
             unread: budget(UNREAD_BUDGET),
+            responses: Arc::default(),
             readiness: Arc::default(),
             trusted,
             app,
@@ -145,8 +147,8 @@ impl Edge {
         };
         let method = head.method.clone();
         let request = self.request(head, body, client);
-        let (clock, metrics) = (self.clock.clone(), Arc::clone(&self.metrics));
-        let (responder, receiver) = Responder::new(&request, clock, metrics);
+        let (queue, metrics) = (Arc::clone(&self.responses), Arc::clone(&self.metrics));
+        let (responder, receiver) = Responder::new(&request, queue, self.clock.clone(), metrics);
         // hyper drops this future when the client goes.
         let _abandoned = SetOnDrop(Arc::clone(&request.abandoned));
         match own {

@@ -93,7 +93,8 @@ impl Panel {
     #[track_caller]
     pub(crate) fn ask(&self, request: &Request) -> Page {
         let metrics = Arc::clone(&self.app.metrics);
-        let (mut responder, _) = Responder::new(request, self.clock.clone(), metrics);
+        let (mut responder, _) =
+            Responder::new(request, Arc::default(), self.clock.clone(), metrics);
         let response = self.app.panel.respond(request, &mut responder);
         let page = Page { response: response.into_inner() };
         page.check();
