@@ -145,8 +145,12 @@ pub(super) fn check_members(
 }
 
 pub(super) fn unknown_members<'a>(resource: &Resource, body: &'a JsonObject) -> Vec<&'a str> {
-    let is_known =
-        |name: &&str| resource.field(name).is_some() || READ_ONLY.contains(name) || *name == "etag";
+    let is_known = |name: &&str| {
+        resource.field(name).is_some()
+            || resource.natural_references().iter().any(|key| key.name == *name)
+            || READ_ONLY.contains(name)
+            || *name == "etag"
+    };
     body.keys().map(String::as_str).filter(|name| !is_known(name)).collect()
 }
 
@@ -162,7 +166,8 @@ fn shown_in_header(name: &str) -> String {
 
 /// The unknown members, with similar names that are known.
 pub(super) fn name_members(resource: &Resource, unknown: &[&str]) -> String {
-    let known = resource.fields.iter().map(|field| field.name);
+    let fields = resource.fields.iter().map(|field| field.name);
+    let known = fields.chain(resource.natural_references().iter().map(|key| key.name.as_str()));
     let name = |name: &&str| match words::closest(name, known.clone()) {
         Some(similar) => format!("{name:?} (did you mean \"{similar}\"?)"),
         None => format!("{:?}", shorten(name)),

@@ -12,9 +12,9 @@ use super::query::{INCLUDE, Query, invalid_parameter};
 use super::routes;
 use crate::http::request::parse_tags;
 use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
-use crate::model::validation::shorten;
+use crate::model::validation::{is_empty, shorten};
 use crate::model::{
-    Field, FieldCode, FieldError, Json, JsonObject, RecordId, Resource, Rules, Scopes, Value,
+    Field, FieldCode, FieldError, Json, JsonObject, RecordId, Resource, Rules, Scopes,
 };
 use crate::store::{
     Answer, Change, ChangeKind, Changed, Deadline, IdempotencyKey, Precondition, Reading,
@@ -122,12 +122,11 @@ pub(super) fn check_change(
         query.only(&[UPDATE_BY])?;
         let Some(field) = parse_update_by(resource, query)? else {
             // A new record has no version yet, so the precondition has no meaning.
-            let values = check_values(resource, body, Rules::New)?;
-            return Ok(Change::new(resource, ChangeKind::Create, values));
+            return check_values(resource, ChangeKind::Create, body, Rules::New);
         };
         let precondition = precondition?;
-        let values = check_values(resource, body, Rules::StoredOrNew(field))?;
-        let change = Change::new(resource, ChangeKind::UpdateBy(field), values);
+        let kind = ChangeKind::UpdateBy(field);
+        let change = check_values(resource, kind, body, Rules::StoredOrNew(field))?;
         return Ok(Change { precondition, ..change });
     }
     query.only(&["id"])?;
@@ -136,8 +135,7 @@ pub(super) fn check_change(
     let change = if *method == Method::DELETE {
         Change::new(resource, ChangeKind::Delete(id), Vec::new())
     } else {
-        let values = check_values(resource, body, Rules::Stored)?;
-        Change::new(resource, ChangeKind::Update(id), values)
+        check_values(resource, ChangeKind::Update(id), body, Rules::Stored)?
     };
     Ok(Change { precondition, ..change })
 }
@@ -158,23 +156,42 @@ fn parse_update_by(
 /// Checks the fields that the body names, and that it names those it must.
 fn check_values(
     resource: &'static Resource,
+    kind: ChangeKind,
     body: &JsonObject,
     rules: Rules,
-) -> Result<Vec<(&'static Field, Value)>, ApiError> {
-    let mut values = Vec::new();
+) -> Result<Change, ApiError> {
+    let mut change = Change::new(resource, kind, Vec::new());
     let mut faults = Vec::new();
     for field in resource.fields {
-        match field.check_sent(body.get(field.name), rules) {
-            Ok(Some(value)) => values.push((field, value)),
+        let (mut sent, mut is_named) = (body.get(field.name), false);
+        for key in resource.natural_references().iter().filter(|key| key.field == field) {
+            match body.get(&key.name) {
+                None => {}
+                // Beside another member of the reference, an empty one counts as absent.
+                Some(input) if is_empty(input) => sent = sent.or(Some(input)),
+                Some(input) => {
+                    is_named = true;
+                    match key.check(input) {
+                        Ok(value) => change.references.push((key, value)),
+                        Err(errors) => faults.extend(errors),
+                    }
+                }
+            }
+        }
+        if is_named && sent.is_none_or(is_empty) {
+            continue;
+        }
+        match field.check_sent(sent, rules) {
+            Ok(Some(value)) => change.values.push((field, value)),
             Ok(None) => {}
             Err(errors) => faults.extend(errors),
         }
     }
     if !faults.is_empty() {
-        name_wrapper(resource, body, &mut faults);
+        name_alternatives(resource, body, &mut faults);
         return Err(Rejection::InvalidFields(faults).into());
     }
-    if rules == Rules::Stored && values.is_empty() {
+    if rules == Rules::Stored && change.values.is_empty() && change.references.is_empty() {
         let unknown = body::unknown_members(resource, body);
         if unknown.is_empty() {
             return Err(ErrorCode::NoUpdatableFields.into());
@@ -185,12 +202,20 @@ fn check_values(
         );
         return Err(ApiError::new(ErrorCode::NoUpdatableFields, message));
     }
-    Ok(values)
+    Ok(change)
 }
 
-/// Many services take the record as a member, such as `data`. If the first missing field may be in
-/// there, its message says so.
-fn name_wrapper(resource: &Resource, body: &JsonObject, faults: &mut [FieldError]) {
+/// The message about a missing reference names its natural keys. Many services take the record as a
+/// member, such as `data`. If the first missing field may be in there, its message says so.
+fn name_alternatives(resource: &Resource, body: &JsonObject, faults: &mut [FieldError]) {
+    for fault in faults.iter_mut().filter(|fault| fault.code == FieldCode::Required) {
+        let keys = resource.natural_references().iter();
+        let keys = keys.filter(|key| key.field.name == fault.field);
+        let names: Vec<String> = keys.map(|key| format!("\"{}\"", key.name)).collect();
+        if !names.is_empty() {
+            fault.message.push_str(&format!(" Or send {}.", names.join(" or ")));
+        }
+    }
     let unknown = body::unknown_members(resource, body);
     if let [name] = unknown.as_slice()
         && let Some(Json::Object(_)) = body.get(*name)

@@ -104,18 +104,19 @@ error_codes! {
         "One or more fields break their rules; `errors` has all of them.",
         "Correct every field in `errors` and send the request again.";
     CustomerNotFound = ("customer_not_found", 422):
-        "The customer that `customer_id` names does not exist.",
+        "The customer that `customer_id`, `customer_number` or `customer_email` names does not exist.",
         "Create the customer first.";
     EmployeeNotFound = ("employee_not_found", 422):
-        "The employee that `employee_id` names does not exist.",
+        "The employee that `employee_id`, `employee_number` or `employee_email` names does not exist.",
         "Create the employee first, or leave `employee_id` null.";
     HasDependents = ("has_dependents", 409):
         "Other records refer to this one, so it was not deleted, and `details` has the database's \
          message; or too many devices would move with an employee.",
         "Delete or reassign the records that depend on it first.";
     AmbiguousRecord = ("ambiguous_record", 409):
-        "Several records have the value of the field that `update_by` names. Nothing was changed.",
-        "Look at the records in the message. Keep one, or change one of them with PUT.";
+        "Several records have the value of the field that `update_by` names, or of a member such as \
+         `customer_number`. Nothing was changed.",
+        "Look at the records in the message. Keep one, or name one of them by its id.";
     EndpointNotFound = ("endpoint_not_found", 404):
         "There is no endpoint at this path.",
         "Check the path against the reference.";

@@ -7,6 +7,7 @@ pub mod custom;
 pub mod email;
 pub mod field;
 pub mod list_query;
+mod references;
 mod resources;
 pub mod validation;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use field::{CREATED_AT, Custom, Field, ID, Kind, UPDATED_AT, Value};
 pub use list_query::{Bound, Inclusion, KeysetPosition, ListQuery};
+pub use references::NaturalKey;
 pub use resources::{CUSTOMER, EMPLOYEE, HARDWARE};
 pub use validation::{FieldCode, FieldError, Json, JsonObject, Rules};
 
@@ -44,7 +46,7 @@ pub struct Resource {
     /// The writable fields in the order of contract section 2, which is also their order in
     /// responses.
     pub fields: &'static [Field],
-    /// Fields by which people identify a record. An imported file can use them in place of an id.
+    /// Fields by which people identify a record. A body or a file can use them in place of an id.
     /// They need not be unique.
     pub natural_keys: &'static [&'static str],
 }

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
+use serde_json::json;
 
-use crate::model::{Field, FieldCode, FieldError, RecordId, Resource, Version};
+use crate::model::{Field, FieldCode, FieldError, NaturalKey, RecordId, Resource, Value, Version};
 use crate::words::{grouped, without_error_numbers};
 
 /// Why a database cannot be opened. The texts are for the operator.
@@ -133,6 +134,12 @@ pub enum Rejection {
     },
     /// The field refers to the record of the resource with this id, which does not exist.
     MissingReference(&'static Field, &'static Resource, i64),
+    /// No record of the natural key's resource has this value.
+    MissingNaturalKey(&'static NaturalKey, Value),
+    /// These records have the same value of the natural key. There may be more.
+    AmbiguousReference(&'static NaturalKey, Value, Vec<RecordId>),
+    /// Members name different records for one reference, as the message says.
+    Contradiction(String),
     /// A device with an employee cannot get the named customer, as the message says.
     OtherCustomer(String),
     /// The employee would take so many devices to another customer that the request would change
@@ -164,10 +171,13 @@ impl Rejection {
             Rejection::InvalidFields(faults) if has_wrong_type(faults) => "bad_request",
             Rejection::InvalidFields(_) => "validation_failed",
             Rejection::NotFound(..) => "not_found",
-            Rejection::AmbiguousRecord(..) => "ambiguous_record",
+            Rejection::AmbiguousRecord(..) | Rejection::AmbiguousReference(..) => {
+                "ambiguous_record"
+            }
             Rejection::PreconditionFailed { .. } => "precondition_failed",
             Rejection::MissingReference(_, target, _) => target.missing_code(),
-            Rejection::OtherCustomer(_) => "bad_request",
+            Rejection::MissingNaturalKey(key, _) => key.target.missing_code(),
+            Rejection::Contradiction(_) | Rejection::OtherCustomer(_) => "bad_request",
             Rejection::TooManyDevices { .. } | Rejection::HasDependents { .. } => "has_dependents",
         }
     }
@@ -180,14 +190,28 @@ impl Rejection {
             Rejection::NotFound(Resource { name, .. }, RecordId(id)) => {
                 format!("There is no {name} with the id {id}. Check the id.")
             }
-            Rejection::AmbiguousRecord(resource, field, ids) => {
-                let ids: Vec<String> = ids.iter().map(|RecordId(id)| id.to_string()).collect();
+            Rejection::AmbiguousRecord(resource, field, ids) => format!(
+                "Several {} have this {}, such as those with the ids {}. Change one of them by its \
+                 id.",
+                resource.plural,
+                field.name,
+                list(ids)
+            ),
+            Rejection::MissingNaturalKey(NaturalKey { target, key, .. }, value) => format!(
+                "There is no {0} with the {1} {2}. Create the {0} first, or correct the value.",
+                target.name,
+                key.name,
+                json!(value)
+            ),
+            Rejection::AmbiguousReference(NaturalKey { target, key, field, .. }, value, ids) => {
                 format!(
-                    "Several {} have this {}, such as those with the ids {}. Change one of them by \
-                     its id.",
-                    resource.plural,
-                    field.name,
-                    ids.join(", ")
+                    "Several {} have the {} {}, such as those with the ids {}. Send \"{}\" in place \
+                     of it.",
+                    target.plural,
+                    key.name,
+                    json!(value),
+                    list(ids),
+                    field.name
                 )
             }
             Rejection::PreconditionFailed { present: None, .. } => {
@@ -207,7 +231,9 @@ impl Rejection {
                     .to_owned()
             }
             Rejection::MissingReference(field, target, id) => target.missing_message(field, *id),
-            Rejection::OtherCustomer(message) => message.clone(),
+            Rejection::Contradiction(message) | Rejection::OtherCustomer(message) => {
+                message.clone()
+            }
             Rejection::TooManyDevices { employee: RecordId(employee), devices } => format!(
                 "The {} devices of employee {employee} move along, but a request changes at most {} \
                  records. Move in steps: set \"employee_id\" of the devices to null, move the \
@@ -223,6 +249,10 @@ impl Rejection {
             ),
         }
     }
+}
+
+fn list(ids: &[RecordId]) -> String {
+    ids.iter().map(|RecordId(id)| id.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn has_wrong_type(faults: &[FieldError]) -> bool {

@@ -138,7 +138,10 @@ impl<'a> RowValidator<'a> {
                 field.name
             }
             Rejection::NotFound(..) => ID.name,
-            Rejection::OtherCustomer(_) => "customer_id",
+            Rejection::MissingNaturalKey(key, _) | Rejection::AmbiguousReference(key, ..) => {
+                &key.name
+            }
+            Rejection::Contradiction(_) | Rejection::OtherCustomer(_) => "customer_id",
             // An import has no preconditions and deletes nothing.
             _ => "-",
         };

@@ -41,6 +41,7 @@ mod owners;
 mod paging;
 mod rate_limit;
 mod records;
+mod references;
 mod scale;
 mod search;
 mod space;

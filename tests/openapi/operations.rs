@@ -110,6 +110,7 @@ pub(crate) fn special_errors(action: Action) -> Vec<ErrorCode> {
             &write[..],
             &[MissingId, NoUpdatableFields, NotFound],
             &move_errors(resource),
+            if resource.natural_references().is_empty() { &[] } else { &[AmbiguousRecord] },
             &[PreconditionFailed],
             &fields,
             &missing(resource),

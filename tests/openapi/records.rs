@@ -97,7 +97,9 @@ fn create(resource: &'static Resource) -> Value {
         "The fields of a new {}. An absent optional field gets its default, or null.",
         resource.name
     ));
-    let required = resource.fields.iter().filter(|field| field.required);
+    // A natural key can stand for a reference.
+    let required =
+        resource.fields.iter().filter(|field| field.required && field.references.is_none());
     schema["required"] = required.map(|field| field.name).collect();
     for field in resource.fields {
         if let Some(word) = field.default {
@@ -113,6 +115,13 @@ fn update(resource: &'static Resource) -> Value {
     let mut properties = json!({});
     for field in resource.fields {
         properties[field.name] = property(resource, field);
+    }
+    for key in resource.natural_references() {
+        let mut schema = nullable(of_field(key.target, key.key));
+        schema["description"] =
+            json!(format!("In place of `{}`: {}", key.field.name, key.key.about));
+        schema["example"] = serde_json::from_str(key.key.example).unwrap();
+        properties[&key.name] = schema;
     }
     // An empty value removes a custom field, null removes all of them, and removed ones do not
     // count.

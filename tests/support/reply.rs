@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::contract::{
-    CHANGES, RESOURCES, is_batch, is_etag, is_timestamp, is_uuid, members, needs_key, resource_at,
+    CHANGES, RESOURCES, Resource, is_batch, is_etag, is_timestamp, is_uuid, members, needs_key,
+    resource_at,
 };
 
 /// The request, which a check of the reply needs.
@@ -285,14 +286,21 @@ impl Reply {
     #[track_caller]
     fn check_field_errors(&self, body: &Value) {
         let errors = body["errors"].as_object().unwrap();
+        // The members of a body: a natural key stands before the reference that it can replace.
+        let sendable = |resource: &'static Resource| {
+            let keys = resource.natural_references();
+            let of = |name| keys.iter().filter(move |key| key.field.name == name);
+            let with_keys = |name| of(name).map(|key| key.name.as_str()).chain([name]);
+            members(resource).into_iter().flat_map(with_keys).collect::<Vec<_>>()
+        };
         let of_batch = || {
             RESOURCES.iter().find(|resource| {
                 let name = |name: &String| name.split('.').next().unwrap_or_default().to_owned();
-                errors.keys().all(|key| members(resource).contains(&name(key).as_str()))
+                errors.keys().all(|key| sendable(resource).contains(&name(key).as_str()))
             })
         };
         let declared =
-            members(resource_at(self.asked.path()).or_else(|| of_batch().copied()).unwrap());
+            sendable(resource_at(self.asked.path()).or_else(|| of_batch().copied()).unwrap());
         let custom = errors.keys().map(String::as_str).filter(|name| name.starts_with("custom."));
         let mut order: Vec<&str> =
             declared.into_iter().filter(|name| errors.contains_key(*name)).collect();

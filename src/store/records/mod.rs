@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `read` | the statements of a resource, records from rows, and as JSON |
 //! | `write` | a change as data, its last checks, insert, update, delete |
+//! | `references` | the records that natural keys name |
 //! | `list` | pages: the statement, keyset position, JSON |
 //! | `change_log` | the entry and the version of each change, pages of entries |
 //! | `undo` | the former state of records, and the way back to it |
@@ -11,6 +12,7 @@
 mod change_log;
 mod list;
 mod read;
+mod references;
 mod undo;
 mod write;
 
@@ -18,6 +20,7 @@ pub use change_log::{Actor, ChangeContext, ChangesPage, ChangesQuery, KeyLabel, 
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use read::{Reading, Record, fold};
+pub use references::SentKey;
 pub use undo::{Leave, Reason, Selection, Undo, UndoError, Undone};
 pub use write::{Change, ChangeKind, Changed, Draft, Precondition, Target, Writing};
 

@@ -182,11 +182,7 @@ impl<'a> Reading<'a> {
         field: &Field,
         value: &Value,
     ) -> Result<Vec<RecordId>, DatabaseError> {
-        let (table, name) = (resource.plural, field.name);
-        let sql = format!("SELECT id FROM {table} WHERE {name} = ? LIMIT 10");
-        let mut statement = self.connection.prepare_cached(&sql)?;
-        let ids = statement.query_map([value], |row| row.get(0).map(RecordId))?;
-        ids.collect()
+        self.find_all(resource, &[(field, value)])
     }
 }
 

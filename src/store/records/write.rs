@@ -21,6 +21,7 @@ use serde_json::{Map, json};
 
 use super::change_log::{self, ChangeContext, Entry};
 use super::read::{Reading, Record, Statements, damaged_text, search_text};
+use super::references::SentKey;
 use crate::clock::Timestamp;
 use crate::model::{ALL, EMPLOYEE, Field, HARDWARE, RecordId, Resource, Value, Version};
 use crate::store::error::{ChangeError, DatabaseError, MAX_CHANGED, Rejection};
@@ -35,6 +36,8 @@ pub struct Change {
     /// The fields that get the id of another record: the record of the change with this number in
     /// the same mutation, counted from 0. Their values above are only placeholders.
     pub results: Vec<(&'static Field, usize)>,
+    /// The natural keys that stand for references, in place of ids in the values.
+    pub references: Vec<SentKey>,
     pub precondition: Precondition,
 }
 
@@ -95,7 +98,8 @@ impl Change {
         kind: ChangeKind,
         values: Vec<(&'static Field, Value)>,
     ) -> Change {
-        Change { resource, kind, values, results: Vec::new(), precondition: Precondition::None }
+        let (results, references) = (Vec::new(), Vec::new());
+        Change { resource, kind, values, results, references, precondition: Precondition::None }
     }
 
     fn resolved(&self, earlier: &[Changed]) -> Cow<'_, [(&'static Field, Value)]> {
@@ -160,7 +164,7 @@ impl Draft {
     }
 }
 
-const CUSTOMER: &str = "customer_id";
+pub(super) const CUSTOMER: &str = "customer_id";
 
 impl Reading<'_> {
     /// Gives the draft of a device with an employee the employee's customer. If the change names
@@ -233,7 +237,7 @@ impl<'a> Writing<'a> {
     /// one.
     pub fn apply(&self, change: &Change, earlier: &[Changed]) -> Result<Changed, ChangeError> {
         let resource = change.resource;
-        let values = change.resolved(earlier);
+        let mut values = change.resolved(earlier);
         let stored = match change.kind {
             ChangeKind::Create => None,
             ChangeKind::Update(id) | ChangeKind::Delete(id) => {
@@ -250,6 +254,7 @@ impl<'a> Writing<'a> {
         for (field, value) in values.iter() {
             self.check_reference(field, value)?;
         }
+        self.add_references(change, stored.as_ref(), &mut values)?;
         let is_new = stored.is_none();
         let target = match (stored, change.kind) {
             (Some(record), ChangeKind::Delete(id)) => {
