@@ -14,11 +14,11 @@ use rustix::fs::fstat;
 use serde_json::{Value, json};
 use tempfile::{NamedTempFile, spooled_tempfile_in};
 
-use super::options::{GlobalOptions, UsageError, open_tenant, print_document, resource};
+use super::options::{GlobalOptions, open_tenant, print_document, resource};
 use crate::files;
 use crate::model::Resource;
 use crate::store::{DatabaseError, TenantFile};
-use crate::transfer::{self, Format};
+use crate::transfer::{self, FileFormat};
 use crate::words;
 
 /// A longer export waits for its reader in a file without a name in the data directory.
@@ -33,7 +33,7 @@ pub(super) struct ExportArguments {
     resource: &'static Resource,
     /// The format [default: by the extension of --output, else csv]
     #[arg(long, value_parser = format(&["csv", "jsonl", "xlsx"]))]
-    format: Option<Format>,
+    format: Option<FileFormat>,
     /// Write to this file, with access for the owner only, instead of standard output (`-`)
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -47,11 +47,8 @@ pub(super) fn run_export(
     let (registry, tenant) = open_tenant(options, tenant)?;
     let data_dir = registry.data_dir();
     let file = TenantFile::open(data_dir, tenant.id)?;
-    let by_extension = || output.as_deref().and_then(Format::from_extension);
-    let format = format.or_else(by_extension).unwrap_or(Format::Csv);
-    if format == Format::Ods {
-        return Err(UsageError("an export cannot be .ods; choose .xlsx".to_owned()).into());
-    }
+    let by_extension = || output.as_deref().and_then(FileFormat::from_extension);
+    let format = format.or_else(by_extension).unwrap_or(FileFormat::Csv);
     let path = output.as_deref().filter(|path| !is_standard_output(path));
     let bar = if path.is_none() && io::stdout().is_terminal() {
         ProgressBar::hidden()
@@ -142,9 +139,9 @@ fn write_to(
 }
 
 /// Parses one of these names of formats.
-pub(super) fn format(names: &'static [&str]) -> impl TypedValueParser<Value = Format> {
+pub(super) fn format(names: &'static [&str]) -> impl TypedValueParser<Value = FileFormat> {
     PossibleValuesParser::new(names)
-        .try_map(|name| Format::from_name(&name).ok_or("there is no such format"))
+        .try_map(|name| FileFormat::from_name(&name).ok_or("there is no such format"))
 }
 
 #[derive(Debug, Args)]

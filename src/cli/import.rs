@@ -1,8 +1,10 @@
 //! `import`: imports the records of a file, all of them or none.
 
 use std::cmp::Reverse;
+use std::env;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Cursor, Read as _};
+use std::io::{self, BufWriter, Cursor, Read as _};
+use std::iter;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +23,9 @@ use super::options::{
 use crate::clock::Clock;
 use crate::model::Resource;
 use crate::store::{Actor, ChangeContext, TenantFile};
-use crate::transfer::{self, Format, Import, Imported, MAX_FAULTS, Map, Mode, RowError, Source};
+use crate::transfer::{
+    self, FileFormat, Import, Imported, InputFile, MAX_FAULTS, Map, Mode, RowError, workbook,
+};
 use crate::words;
 
 #[derive(Debug, Args)]
@@ -31,11 +35,11 @@ pub(super) struct Arguments {
     /// The records
     #[arg(value_parser = resource())]
     resource: &'static Resource,
-    /// The file: .csv, .jsonl, .xlsx or .ods; `-` for standard input
+    /// The file: .csv, .jsonl or .xlsx; `-` for standard input
     file: PathBuf,
     /// The format [default: by the ending of FILE]
-    #[arg(long, value_parser = format(&["csv", "jsonl", "xlsx", "ods"]))]
-    format: Option<Format>,
+    #[arg(long, value_parser = format(&["csv", "jsonl", "xlsx"]))]
+    format: Option<FileFormat>,
     /// The sheet of a workbook [default: the first visible one that is not empty]
     #[arg(long, value_name = "NAME")]
     sheet: Option<String>,
@@ -57,12 +61,10 @@ pub(super) struct Arguments {
     dry_run: bool,
 }
 
-const WRONG_ENDING: &str = "the file's name must end in .csv, .jsonl, .xlsx or .ods; --format \
-                            names the format of another file";
+const WRONG_ENDING: &str = "the file's name must end in .csv, .jsonl or .xlsx; --format names the \
+                            format of another file";
 
-const FROM_PIPE: &str = "a workbook is not read from a pipe; name its file";
-
-/// A draft reads at most so many bytes of a text file.
+/// A draft reads at most so many bytes of a file, or of the rows of a workbook.
 const MAX_DRAFTED: u64 = 16 * 1024 * 1024;
 
 /// The maximum number of faults of one kind that standard error shows.
@@ -73,9 +75,9 @@ const MAX_KINDS: usize = 100;
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { tenant, resource, file: path, keep_ids, update_by, dry_run, .. } = arguments;
-    let format = arguments.format.or_else(|| Format::from_extension(path));
+    let format = arguments.format.or_else(|| FileFormat::from_extension(path));
     let format = format.ok_or_else(|| UsageError(describe_ending(path)))?;
-    if arguments.sheet.is_some() && !format.is_workbook() {
+    if arguments.sheet.is_some() && format != FileFormat::Xlsx {
         bail!(UsageError("--sheet names a sheet of a workbook; the file is none".to_owned()));
     }
     if arguments.draft_map {
@@ -89,15 +91,20 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     };
     let (registry, tenant) = open_tenant(options, tenant)?;
     let (input, metadata) = open_input(path)?;
+    let (input, metadata) = match format {
+        FileFormat::Xlsx => {
+            let rows = read_workbook(arguments, input, &metadata, registry.data_dir())?;
+            let metadata = rows.metadata()?;
+            (rows, metadata)
+        }
+        FileFormat::Csv | FileFormat::JsonLines => (input, metadata),
+    };
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let import = Import { resource, map: &map, mode, dry_run: *dry_run };
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
     let bar = ProgressBar::new(metadata.len()).with_style(style);
-    let is_readable = metadata.is_file() || !format.is_workbook();
-    ensure!(is_readable, FROM_PIPE);
     let note = |text: &str| bar.suspend(|| print_stderr(text));
-    let (input, sheet) = (bar.wrap_read(input), arguments.sheet.as_deref());
-    let source = Source::open(format, input, &map, sheet, &note);
+    let source = InputFile::open(format, bar.wrap_read(input), &map, &note);
     let source = source.with_context(|| format!("cannot read {}", path.display()))?;
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
@@ -110,7 +117,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     }
     bar.finish_and_clear();
     report.summarize();
-    let is_table = format != Format::JsonLines;
+    let is_table = format != FileFormat::JsonLines;
     if is_table && arguments.map.is_none() && report.has_unknown_column() {
         advise_map(options, arguments);
     }
@@ -158,26 +165,50 @@ fn advise_map(options: &GlobalOptions, arguments: &Arguments) {
     print_stderr(&format!("{ADVICE}: {}", options.command(&words)));
 }
 
-fn draft_map(arguments: &Arguments, format: Format) -> anyhow::Result<()> {
+fn draft_map(arguments: &Arguments, format: FileFormat) -> anyhow::Result<()> {
     let Arguments { file: path, resource, .. } = arguments;
     let failed = || format!("cannot read {}", path.display());
     let (input, metadata) = open_input(path)?;
-    let sheet = arguments.sheet.as_deref();
-    if format.is_workbook() {
-        ensure!(metadata.is_file(), FROM_PIPE);
-        let map = Map::default();
-        let source =
-            Source::open(format, input, &map, sheet, &print_stderr).with_context(failed)?;
-        return print_document(transfer::draft(source, &map, resource, false)?.trim_end());
-    }
+    let input = match format {
+        FileFormat::Xlsx => read_workbook(arguments, input, &metadata, &env::temp_dir())?,
+        FileFormat::Csv | FileFormat::JsonLines => input,
+    };
     let mut start = Vec::new();
     let size = input.take(MAX_DRAFTED).read_to_end(&mut start).with_context(failed)?;
     let is_cut = size as u64 == MAX_DRAFTED;
     let map = Map::of_encoding(transfer::guess_encoding(&start));
-    let source = Source::open(format, Cursor::new(start), &map, sheet, &print_stderr);
-    print_document(
-        transfer::draft(source.with_context(failed)?, &map, resource, is_cut)?.trim_end(),
-    )
+    let source = InputFile::open(format, Cursor::new(start), &map, &print_stderr);
+    let draft = transfer::draft(source.with_context(failed)?, &map, resource, is_cut)?;
+    print_document(draft.trim_end())
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReadWorkbookArguments {
+    #[arg(long)]
+    sheet: Option<String>,
+}
+
+/// The command `read-workbook`, which is not for people: writes the rows of the workbook on standard
+/// input to standard output.
+pub(super) fn run_read_workbook(arguments: &ReadWorkbookArguments) -> anyhow::Result<()> {
+    workbook::limit_process()?;
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    workbook::write_rows(input, arguments.sheet.as_deref(), output)?;
+    Ok(())
+}
+
+/// Returns a file with the rows of a workbook.
+fn read_workbook(
+    arguments: &Arguments,
+    input: File,
+    metadata: &Metadata,
+    scratch: &Path,
+) -> anyhow::Result<File> {
+    ensure!(metadata.is_file(), "a workbook is not read from a pipe; name its file");
+    let sheet = arguments.sheet.iter().map(|name| format!("--sheet={name}"));
+    let command: Vec<String> = iter::once("read-workbook".to_owned()).chain(sheet).collect();
+    Ok(workbook::read_apart(&command, input, scratch)?)
 }
 
 /// Opens the file that is imported. `-` is standard input, also if the file behind it belongs to
@@ -197,6 +228,9 @@ fn open_input(path: &Path) -> anyhow::Result<(File, Metadata)> {
 
 /// What is wrong with the name of a file, and what the file is.
 fn describe_ending(path: &Path) -> String {
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("ods")) {
+        return "an .ods workbook is not read; open it, and save it as .xlsx".to_owned();
+    }
     let mut start = Vec::new();
     // A read of a pipe could wait for ever.
     if path.is_file()
@@ -236,6 +270,13 @@ fn warn(imported: &Imported) {
             "warning: the {key} of {} stands in a record or in an earlier row, too. Each row is a \
              new record. --update-by {key} changes the existing ones.",
             words::count(*rows, "row")
+        ));
+    }
+    for (column, cells) in &imported.decorated {
+        print_stderr(&format!(
+            "warning: {} of {column} show other characters around a number, such as \"C-0042\" for \
+             42. The import takes the number alone. To keep all, make the cells texts.",
+            words::count(*cells, "cell")
         ));
     }
     for (field, records) in &imported.numbers {

@@ -54,6 +54,8 @@ enum Command {
     Key(key::Command),
     /// Import records from a workbook, a CSV or a JSON Lines file, all of them or none
     Import(import::Arguments),
+    #[command(hide = true)]
+    ReadWorkbook(import::ReadWorkbookArguments),
     /// Print the fields of a resource, which are the columns of its files
     Fields(export::FieldsArguments),
     /// Export all records as CSV, JSON Lines or a workbook
@@ -168,6 +170,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Tenant(command) => tenant::run(options, command),
         Command::Key(command) => key::run(options, command),
         Command::Import(arguments) => import::run(options, &arguments),
+        Command::ReadWorkbook(arguments) => import::run_read_workbook(&arguments),
         Command::Fields(arguments) => export::run_fields(options, &arguments),
         Command::Export(arguments) => export::run_export(options, &arguments),
         Command::Changes(arguments) => changes::run_changes(options, &arguments),

@@ -43,6 +43,7 @@ pub(super) struct Column {
     /// The field, natural key or `custom.NAME` of its cells. If it has none, they are not used.
     pub name: Option<String>,
     kind: Option<Kind>,
+    is_date: bool,
     /// If the column has amounts of money: the field of the cents.
     cents: Option<&'static str>,
 }
@@ -105,7 +106,9 @@ impl<'a> Columns<'a> {
                 cents = Some(field.name);
             }
         }
-        Column { heading: heading.to_owned(), name, kind, cents }
+        let is_date = kind == Some(Kind::Date)
+            || name.as_deref().is_some_and(|name| self.map.has_dates(name));
+        Column { heading: heading.to_owned(), name, kind, is_date, cents }
     }
 
     /// Returns an error for each column that does not exist, and for each that sets the same field
@@ -164,7 +167,12 @@ impl<'a> Columns<'a> {
 
     /// Converts the cells of a row to an object as in JSON Lines. A row that ends early has empty
     /// cells to its end.
-    pub(super) fn convert_cells(&self, columns: &[Column], mut cells: Vec<Cell>) -> Converted {
+    pub(super) fn convert_cells(
+        &self,
+        columns: &[Column],
+        mut cells: Vec<Cell>,
+        is_workbook: bool,
+    ) -> Converted {
         let mut row = Converted::default();
         let mut stray = None;
         cells.resize(cells.len().max(columns.len()), Cell::default());
@@ -173,32 +181,38 @@ impl<'a> Columns<'a> {
             let Some(column) = column else {
                 // A row has one such fault, however many cells it has.
                 if stray.is_none() {
-                    stray = stray_fault(index, &cell);
+                    stray = stray_fault(index, &cell, is_workbook);
+                    row.stray = stray.is_some().then_some(index);
                 }
                 continue;
             };
             let Some(name) = column.used_name() else { continue };
-            match cell {
+            let (text, amounts) = match cell {
                 // An import does not use the timestamps.
-                Cell::Fault(..) if [CREATED_AT.name, UPDATED_AT.name].contains(&name) => {}
-                Cell::Fault(code, message) => row.faults.push((name.to_owned(), code, message)),
-                Cell::Number { mut text, digits } => {
+                Cell::Fault(_) if [CREATED_AT.name, UPDATED_AT.name].contains(&name) => continue,
+                Cell::Fault(message) => {
+                    row.faults.push((name.to_owned(), "invalid_row", message));
+                    continue;
+                }
+                Cell::Number { mut text, digits, is_decorated } => {
                     let is_text = matches!(column.kind, None | Some(Kind::Text { .. }));
                     let is_whole = text.bytes().all(|byte| byte.is_ascii_digit());
-                    if is_text && is_whole && column.cents.is_none() {
+                    if is_text && is_whole && column.cents.is_none() && !column.is_date {
                         text = format!("{text:0>digits$}");
+                        row.decorated.extend(is_decorated.then(|| name.to_owned()));
                     }
-                    let text = self.map.translate(name, text);
-                    row.insert(column, parse_cell(column.kind, text), None);
+                    (text, AmountForm::default())
                 }
-                Cell::Text(text) => {
-                    let text = self.map.translate(name, text);
-                    let value = match column.kind {
-                        Some(Kind::Date) => self.map.date(text).into(),
-                        kind => parse_cell(kind, text),
-                    };
-                    row.insert(column, value, self.map.decimal);
-                }
+                Cell::Text(text) => (text, self.map.amounts),
+            };
+            let text = self.map.translate(name, text);
+            if !column.is_date || text.trim().is_empty() {
+                row.insert(column, parse_cell(column.kind, text), amounts);
+                continue;
+            }
+            match self.map.date(name, &text) {
+                Ok(date) => row.insert(column, date.into(), amounts),
+                Err(message) => row.faults.push((name.to_owned(), "invalid_date", message)),
             }
         }
         row.faults.extend(stray);
@@ -228,7 +242,7 @@ impl<'a> Columns<'a> {
                 }
                 value => value,
             };
-            row.insert(column, value, None);
+            row.insert(column, value, AmountForm::default());
         }
         row
     }
@@ -239,18 +253,22 @@ impl<'a> Columns<'a> {
 pub(super) struct Converted {
     pub object: JsonObject,
     pub faults: Vec<CellFault>,
+    /// The columns in which the sheet shows other characters around a number.
+    pub decorated: Vec<String>,
+    /// The first column with a value and no heading.
+    pub stray: Option<usize>,
 }
 
 impl Converted {
     /// Adds a value. Custom fields become members of the object `custom`, and an amount becomes
     /// cents.
-    fn insert(&mut self, column: &Column, value: Json, decimal: Option<char>) {
+    fn insert(&mut self, column: &Column, value: Json, amounts: AmountForm) {
         let Some(name) = column.used_name() else { return };
         let members = match (name_in(name), value) {
             (Some(custom), value) => JsonObject::from_iter([(custom.to_owned(), value)]),
             (None, Json::Object(members)) if name == CUSTOM.name => members,
             (None, Json::Null) if name == CUSTOM.name && self.object.contains_key(name) => return,
-            (None, value) => return self.insert_value(column, name, value, decimal),
+            (None, value) => return self.insert_value(column, name, value, amounts),
         };
         // A line of JSON Lines can have the member `custom` and others that a map makes custom.
         let custom = self.object.entry(CUSTOM.name).or_insert(Json::Null);
@@ -269,7 +287,7 @@ impl Converted {
         }
     }
 
-    fn insert_value(&mut self, column: &Column, name: &str, value: Json, decimal: Option<char>) {
+    fn insert_value(&mut self, column: &Column, name: &str, value: Json, amounts: AmountForm) {
         let Some(field) = column.cents.filter(|_| !is_empty(&value)) else {
             self.object.insert(column.cents.unwrap_or(name).to_owned(), value);
             return;
@@ -278,35 +296,48 @@ impl Converted {
             Json::String(text) => text.clone(),
             value => value.to_string(),
         };
-        if let Some(cents) = cents_of(&text, decimal) {
+        if let Some(cents) = cents_of(&text, amounts) {
             self.object.insert(field.to_owned(), cents.into());
             return;
         }
-        let (shown, example) = (shorten(&text), format!("1299{}50", decimal.unwrap_or('.')));
+        let (shown, sign) = (shorten(&text), amounts.decimal.unwrap_or('.'));
         let message = format!(
             "\"{name}\" was {shown:?}; send an amount with at most two decimals, such as \
-             {example}. A map can set another decimal sign."
+             1299{sign}50. In a map, \"decimal\" and \"thousands\" set other signs."
         );
         self.faults.push((name.to_owned(), "invalid_int", message));
     }
 }
 
+/// The signs of amounts. Without them, `1,299` is no amount, because it may be 1299 or 1.299.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AmountForm {
+    pub decimal: Option<char>,
+    pub thousands: Option<char>,
+}
+
 /// The cents of an amount such as `1299`, `$1,299.50` or, with the decimal sign `,`, `-1.299,50 €`.
-pub(super) fn cents_of(text: &str, decimal: Option<char>) -> Option<i64> {
+pub(super) fn cents_of(text: &str, form: AmountForm) -> Option<i64> {
     let is_currency = |letter: char| "€$£".contains(letter) || letter.is_whitespace();
     let text = text.trim_matches(is_currency);
     let (sign, text) = match text.strip_prefix('-') {
         Some(text) => (-1, text.trim_start_matches(is_currency)),
         None => (1, text),
     };
-    let (whole, decimals) = text.split_once(decimal.unwrap_or('.')).unwrap_or((text, "00"));
-    let separator = match decimal {
+    let AmountForm { decimal, thousands } = form;
+    let decimal_sign = decimal.unwrap_or(if thousands == Some('.') { ',' } else { '.' });
+    let (whole, decimals) = text.split_once(decimal_sign).unwrap_or((text, "00"));
+    let thousands = thousands.or(match decimal {
         Some(',') => Some('.'),
         Some(_) => Some(','),
-        // Without a map, `1,299` may be 1299 or 1.299, and `1,299.50` is clear.
         None => text.contains('.').then_some(','),
+    });
+    let is_separator = |letter: char| match thousands {
+        // Programs write a space that does not break.
+        Some(' ') => letter.is_whitespace(),
+        thousands => Some(letter) == thousands,
     };
-    let mut groups = whole.split(|letter| Some(letter) == separator);
+    let mut groups = whole.split(is_separator);
     let mut digits = groups.next()?.to_owned();
     let is_grouped = digits.len() <= 3;
     for group in groups {
@@ -334,7 +365,8 @@ fn parse_cell(kind: Option<Kind>, cell: String) -> Json {
         // Spreadsheets write booleans in capitals.
         Some(Kind::Boolean) if text.eq_ignore_ascii_case("true") => true.into(),
         Some(Kind::Boolean) if text.eq_ignore_ascii_case("false") => false.into(),
-        _ => cell.into(),
+        Some(Kind::Text { .. }) => cell.into(),
+        _ => text.into(),
     }
 }
 
@@ -437,16 +469,16 @@ fn count_filled(cells: &[Cell]) -> usize {
 }
 
 /// The fault of a value in a column without a heading.
-fn stray_fault(index: usize, cell: &Cell) -> Option<CellFault> {
-    let (Cell::Text(text) | Cell::Number { text, .. } | Cell::Fault(_, text)) = cell;
-    if is_empty(&text.as_str().into()) {
+fn stray_fault(index: usize, cell: &Cell, is_workbook: bool) -> Option<CellFault> {
+    if cell.text().is_empty() {
         return None;
     }
-    let (value, column) = (shorten(text), column_label(index));
-    let message = format!(
-        "The value {value:?} stands in {column}, which has no heading. If it belongs to the cell \
-         before it, put that cell in quotes."
-    );
+    let (value, column) = (shorten(cell.text()), column_label(index));
+    let cure = match is_workbook {
+        true => "Write a heading, or empty the cell.",
+        false => "If it belongs to the cell before it, put that cell in quotes.",
+    };
+    let message = format!("The value {value:?} stands in {column}, which has no heading. {cure}");
     Some(("-".to_owned(), "invalid_row", message))
 }
 
@@ -507,7 +539,8 @@ mod tests {
             ("1.299,50", None, None),
             ("€", None, None),
         ] {
-            assert_eq!(cents_of(text, decimal), cents, "{text}");
+            let form = AmountForm { decimal, thousands: None };
+            assert_eq!(cents_of(text, form), cents, "{text}");
         }
     }
 }

@@ -4,26 +4,27 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use encoding_rs::{Encoding, UTF_16BE, UTF_16LE, WINDOWS_1252};
+use encoding_rs::Encoding;
 
-use super::columns::{Columns, TitleDoubt, cents_of};
+use super::columns::{AmountForm, Columns, TitleDoubt, cents_of};
+use super::csv::without_midnight;
 use super::import::unsuitable;
 use super::map::parse_date;
-use super::{Cell, ImportError, Map, Place, Row, Source};
+use super::{Cell, ImportError, InputFile, InputRow, Map, Place};
 use crate::model::custom::{is_name, name_in};
 use crate::model::validation::is_date;
-use crate::model::{Field, Kind, Resource};
+use crate::model::{self, Field, Kind, Resource};
 use crate::words::{printable_json, similarity};
 
 /// Returns a map for the file, as text. If `is_cut`, the source has only the start of the file.
 pub fn draft(
-    source: Source<'_>,
+    source: InputFile<'_>,
     map: &Map,
     resource: &'static Resource,
     is_cut: bool,
 ) -> Result<String, ImportError> {
     let columns = Columns::of(resource, map);
-    let (headings, formats) = (Vec::new(), Formats::default());
+    let (headings, formats) = (Vec::new(), FormatGuess::default());
     let mut reader = DraftReader { columns: &columns, headings, doubt: None, formats, is_cut };
     source.read(&mut |place, row| reader.take_row(place, row))?;
     let DraftReader { mut headings, formats, .. } = reader;
@@ -31,7 +32,8 @@ pub fn draft(
     if headings.is_empty() {
         return Err(unsuitable("the file is empty"));
     }
-    let mut text = format!(
+    let mut text = better_fit(resource, map, &headings);
+    text += &format!(
         "# Correct this map. `tenantdesk fields {}` lists the fields. \"\" leaves a column out.\n\n\
          [columns]\n",
         resource.plural
@@ -48,28 +50,29 @@ pub fn draft(
     for heading in &headings {
         text += &heading.section();
     }
-    let formats = formats.lines(map.encoding);
+    let formats = formats.lines(map.encoding, &headings);
     if !formats.is_empty() {
         text += &format!("\n[formats]\n{formats}");
     }
     Ok(text)
 }
 
-/// The encoding of a CSV file that begins so, unless it is UTF-8.
-pub fn guess_encoding(start: &[u8]) -> Option<&'static Encoding> {
-    match start {
-        [0xff, 0xfe, ..] | [_, 0, ..] => Some(UTF_16LE),
-        [0xfe, 0xff, ..] | [0, ..] => Some(UTF_16BE),
-        _ => match str::from_utf8(start) {
-            // Without a length, the error is a letter that the end of `start` cuts.
-            Err(error) if error.error_len().is_some() => Some(WINDOWS_1252),
-            _ => None,
-        },
+/// A comment if another resource has clearly more of the columns.
+fn better_fit(resource: &'static Resource, map: &Map, own: &[Heading]) -> String {
+    let count = |headings: &[Heading]| headings.iter().filter(|h| !h.name.is_empty()).count();
+    let cells: Vec<Cell> = own.iter().map(|heading| Cell::Text(heading.text.clone())).collect();
+    for other in model::ALL.into_iter().filter(|other| *other != resource) {
+        let found = count(&headings(&Columns::of(other, map), &cells));
+        if found >= count(own) + 2 {
+            let (other, own) = (other.plural, resource.plural);
+            return format!("# This file looks like {other}, not {own}.\n");
+        }
     }
+    String::new()
 }
 
 /// The forms of dates that a draft knows.
-const DATE_FORMS: [&str; 7] = [
+const DATE_FORMS: [&str; 9] = [
     "DD.MM.YYYY",
     "DD/MM/YYYY",
     "MM/DD/YYYY",
@@ -77,6 +80,8 @@ const DATE_FORMS: [&str; 7] = [
     "YYYY/MM/DD",
     "YYYY.MM.DD",
     "YYYYMMDD",
+    "D. MMMM YYYY",
+    "MMMM YYYY",
 ];
 
 /// So many different words of a column are in the draft.
@@ -100,15 +105,19 @@ struct DraftReader<'a> {
     columns: &'a Columns<'a>,
     headings: Vec<Heading>,
     doubt: Option<TitleDoubt>,
-    formats: Formats,
+    formats: FormatGuess,
     is_cut: bool,
 }
 
 impl DraftReader<'_> {
-    fn take_row(&mut self, place: Place, row: Result<Row, String>) -> Result<bool, ImportError> {
+    fn take_row(
+        &mut self,
+        place: Place,
+        row: Result<InputRow, String>,
+    ) -> Result<bool, ImportError> {
         let cells = match row {
-            Ok(Row::Cells(cells)) => cells,
-            Ok(Row::Object(_)) => return Err(unsuitable("JSON Lines have no headings")),
+            Ok(InputRow::Cells(cells)) => cells,
+            Ok(InputRow::Object(_)) => return Err(unsuitable("JSON Lines have no headings")),
             // The last row may end early.
             Err(_) if self.is_cut && !self.headings.is_empty() => return Ok(true),
             Err(message) => return Err(unsuitable(format!("{place}: {message}"))),
@@ -182,11 +191,11 @@ fn heading_score(columns: &Columns<'_>, heading: &str, name: &str) -> f64 {
     score.max(word_score(&simplify(heading), &simplify(name)))
 }
 
-/// The highest score of a word that is similar, but not the same.
-const SIMILAR: f64 = 1.0;
-
-/// Beginnings that turn a word into its opposite, without umlauts and spaces.
-const NEGATIONS: [&str; 7] = ["ausser", "in", "kein", "nicht", "no", "ohne", "un"];
+/// Whether the text begins like the opposite of another word. Umlauts and spaces are left out.
+fn is_negated(text: &str) -> bool {
+    const NEGATIONS: [&str; 7] = ["ausser", "in", "kein", "nicht", "no", "ohne", "un"];
+    NEGATIONS.iter().any(|start| text.starts_with(start))
+}
 
 /// How similar `text` is to the most similar word; 0 if to none.
 fn word_score(text: &str, words: &str) -> f64 {
@@ -197,6 +206,9 @@ fn word_score(text: &str, words: &str) -> f64 {
         let likeness = similarity(text, word);
         let score = if text == word {
             2.0
+        } else if is_negated(text) != is_negated(word) {
+            // "inaktiv" is not "aktiv".
+            0.0
         } else if likeness >= 0.8 {
             likeness
         } else if word.len() >= MIN_BEGINNING && (text.starts_with(word) || text.ends_with(word)) {
@@ -224,6 +236,23 @@ fn simplify(text: &str) -> String {
     folded
 }
 
+fn is_bit(word: &str) -> bool {
+    matches!(word.to_ascii_lowercase().as_str(), "true" | "false" | "1" | "0")
+}
+
+/// The value that is most similar to a simplified word, or nothing.
+fn closest_value<'v>(simple: &str, values: &[&'v str]) -> &'v str {
+    let mut best = ("", 0.0);
+    for value in values {
+        let words = synonyms(1).find(|(known, _)| known == value).map_or("", |(_, words)| words);
+        let score = word_score(simple, words).max(word_score(simple, &simplify(value)));
+        if score > best.1 {
+            best = (value, score);
+        }
+    }
+    best.0
+}
+
 impl Heading {
     /// The values of the field, if it has few.
     fn values(&self) -> Vec<&'static str> {
@@ -239,7 +268,7 @@ impl Heading {
         }
     }
 
-    fn add(&mut self, cell: &Cell, formats: &mut Formats) {
+    fn add(&mut self, cell: &Cell, formats: &mut FormatGuess) {
         let text = cell.text();
         if text.is_empty() {
             return;
@@ -251,7 +280,13 @@ impl Heading {
         let is_fault = matches!(cell, Cell::Fault(..));
         self.fits |= match self.field.map(|field| field.kind) {
             _ if self.name.ends_with("email") => text.contains('@'),
-            Some(Kind::Date) => is_date(text) || formats.add_date(text) || is_fault,
+            Some(Kind::Date) => {
+                let date = without_midnight(text);
+                is_date(date) || formats.add_date(date) || is_fault
+            }
+            Some(Kind::Boolean) => {
+                is_bit(text) || !closest_value(&simplify(text), &["true", "false"]).is_empty()
+            }
             _ => true,
         };
         match self.field.map(|field| field.kind) {
@@ -291,23 +326,12 @@ impl Heading {
         let values = self.values();
         let mut lines = String::new();
         for word in &self.words {
-            let is_bit = matches!(word.to_ascii_lowercase().as_str(), "true" | "false" | "1" | "0");
-            let is_boolean = values.contains(&"true") && is_bit;
+            let is_boolean = values.contains(&"true") && is_bit(word);
             let is_code = values.contains(&"DE") && word.chars().count() == 2;
             if values.contains(&word.as_str()) || is_boolean || is_code {
                 continue;
             }
-            let simple = simplify(word);
-            // "inaktiv" is not "aktiv".
-            let is_negated = NEGATIONS.iter().any(|start| simple.starts_with(start));
-            let mut best = ("", if is_negated { SIMILAR } else { 0.0 });
-            for (value, words) in synonyms(1).filter(|(value, _)| values.contains(value)) {
-                let score = word_score(&simple, words).max(word_score(&simple, &simplify(value)));
-                if score > best.1 {
-                    best = (value, score);
-                }
-            }
-            lines += &match best.0 {
+            lines += &match closest_value(&simplify(word), &values) {
                 "" => {
                     format!("# {} = \"\"  # choose one of {}\n", toml_text(word), values.join(", "))
                 }
@@ -320,15 +344,17 @@ impl Heading {
 
 /// What the cells tell about the formats of the file.
 #[derive(Default)]
-struct Formats {
+struct FormatGuess {
     /// How many dates can be read by each of [`DATE_FORMS`].
     dates: [u64; DATE_FORMS.len()],
     /// How many amounts need a decimal comma, and how many exclude it.
     commas: u64,
     points: u64,
+    /// How many amounts have spaces between their digits.
+    spaces: u64,
 }
 
-impl Formats {
+impl FormatGuess {
     /// Returns whether a form fits.
     fn add_date(&mut self, text: &str) -> bool {
         let mut fits = false;
@@ -342,30 +368,43 @@ impl Formats {
     }
 
     fn add_amount(&mut self, text: &str) {
-        let (comma, plain) = (cents_of(text, Some(',')), cents_of(text, None));
+        let amount = |decimal, thousands| cents_of(text, AmountForm { decimal, thousands });
+        let is_spaced = amount(None, None).or(amount(Some(','), None)).is_none();
+        let thousands = is_spaced.then_some(' ');
+        let (comma, plain) = (amount(Some(','), thousands), amount(None, thousands));
+        self.spaces += u64::from(is_spaced && comma.or(plain).is_some());
         self.commas += u64::from(comma.is_some() && plain.is_none());
         self.points += u64::from(comma.is_none() && plain.is_some());
     }
 
     /// The lines in the section of formats.
-    fn lines(&self, encoding: Option<&'static Encoding>) -> String {
+    fn lines(&self, encoding: Option<&'static Encoding>, headings: &[Heading]) -> String {
         let mut forms: Vec<(u64, &str)> = self.dates.into_iter().zip(DATE_FORMS).collect();
         forms.retain(|(count, _)| *count > 0);
         // A stable sort: of equal counts, the earlier form wins.
         forms.sort_by_key(|(count, _)| Reverse(*count));
         // Of the forms with the same separator, the one that reads most of the dates. The others can
         // read the same texts as other dates.
-        let separator = |form: &str| form.chars().find(|letter| !letter.is_alphabetic());
+        let separator = |form: &str| match form.contains("MMMM") {
+            true => form.chars().next(),
+            false => form.chars().find(|letter| !letter.is_alphabetic()),
+        };
         let mut chosen: Vec<&str> = Vec::new();
         for (_, form) in forms {
             if chosen.iter().all(|earlier| separator(earlier) != separator(form)) {
                 chosen.push(form);
             }
         }
-        let chosen: Vec<String> = chosen.into_iter().map(toml_text).collect();
         let [_, day_first, month_first, ..] = self.dates;
-        let is_ambiguous = day_first > 0 && day_first == month_first;
-        let advice = if is_ambiguous { "  # or months before days: \"MM/DD/YYYY\"" } else { "" };
+        let is_end = |heading: &Heading| heading.name.ends_with("_until");
+        let advice = if day_first > 0 && day_first == month_first {
+            "  # or months before days: \"MM/DD/YYYY\""
+        } else if chosen.contains(&"MMMM YYYY") && headings.iter().any(is_end) {
+            "  # a month is its first day, also at the end of a warranty or lease"
+        } else {
+            ""
+        };
+        let chosen: Vec<String> = chosen.into_iter().map(toml_text).collect();
         let mut lines = match chosen.as_slice() {
             [] => String::new(),
             [form] => format!("date = {form}{advice}\n"),
@@ -373,6 +412,9 @@ impl Formats {
         };
         if self.commas > self.points {
             lines += "decimal = \",\"\n";
+        }
+        if self.spaces > 0 {
+            lines += "thousands = \" \"\n";
         }
         if let Some(encoding) = encoding {
             lines += &format!("encoding = \"{}\"\n", encoding.name().to_ascii_lowercase());

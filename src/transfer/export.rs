@@ -7,7 +7,7 @@ use std::path::Path;
 use rust_xlsxwriter::{self as xlsx, ExcelDateTime, Workbook, Worksheet, XlsxError};
 use tempfile::tempfile_in;
 
-use super::Format;
+use super::FileFormat;
 use crate::model::custom::PREFIX;
 use crate::model::{CREATED_AT, ID, Kind, Resource, UPDATED_AT, Value};
 use crate::store::{DatabaseError, Record, TenantFile, explain};
@@ -39,15 +39,15 @@ impl From<DatabaseError> for ExportError {
 pub fn export(
     file: &TenantFile,
     resource: &'static Resource,
-    format: Format,
+    format: FileFormat,
     target: impl Write,
     scratch: &Path,
     written: impl Fn(),
 ) -> Result<u64, ExportError> {
     match format {
-        Format::Csv => write_csv(file, resource, target, written),
-        Format::JsonLines => write_json_lines(file, resource, target, written),
-        Format::Xlsx | Format::Ods => write_workbook(file, resource, target, scratch, written),
+        FileFormat::Csv => write_csv(file, resource, target, written),
+        FileFormat::JsonLines => write_json_lines(file, resource, target, written),
+        FileFormat::Xlsx => write_workbook(file, resource, target, scratch, written),
     }
 }
 

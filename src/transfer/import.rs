@@ -17,7 +17,7 @@ use std::io;
 
 use super::columns::{Column, Columns, Converted, TitleDoubt, column_letters};
 use super::row::{Mode, RowValidator};
-use super::{Cell, Format, Map, Place, Row, RowError, Source};
+use super::{Cell, FileFormat, InputFile, InputRow, MAX_COLUMNS, Map, Place, RowError};
 use crate::model::custom::PREFIX;
 use crate::model::field::Custom;
 use crate::model::{Field, Resource, Value};
@@ -50,6 +50,9 @@ pub struct Imported {
     /// For each natural key, the number of new records whose value an older record or an earlier
     /// row has, too. Of each row, only the first natural key with a value is compared.
     pub repeated_keys: Counts,
+    /// For each column of a workbook, the number of cells that show other characters around a
+    /// number. The number alone is imported.
+    pub decorated: Counts,
 }
 
 type Counts = BTreeMap<String, u64>;
@@ -112,15 +115,11 @@ pub(super) fn unsuitable(message: impl Into<String>) -> ImportError {
     ImportError::Unsuitable(message.into())
 }
 
-/// The most columns of a row, and the most members of a line. A file of another kind would have
-/// thousands of unknown columns, and each of them is an error.
-pub(super) const MAX_COLUMNS: usize = 1_000;
-
 impl Import<'_> {
     /// Imports all rows of `source`. Calls `wait` before it waits for another import into the tenant.
     pub fn run(
         &self,
-        source: Source<'_>,
+        source: InputFile<'_>,
         file: &mut TenantFile,
         context: &ChangeContext,
         wait: impl FnOnce(),
@@ -142,7 +141,7 @@ impl Import<'_> {
     /// Reads the whole file. Stores its rows until the first invalid row.
     fn import_rows(
         &self,
-        source: Source<'_>,
+        source: InputFile<'_>,
         reading: &Reading<'_>,
         writer: Option<RowWriter<'_>>,
         report: &mut Report<'_>,
@@ -153,14 +152,15 @@ impl Import<'_> {
         let columns = Columns::of(self.resource, self.map);
         let validator = RowValidator::new(&columns, reading, self.mode);
         let is_compared = matches!(self.mode, Mode::Add) && reading.count(self.resource)? > 0;
-        let is_table = source.format != Format::JsonLines;
-        let first_line = u64::from(!source.format.is_workbook());
+        let is_table = source.format != FileFormat::JsonLines;
+        let is_workbook = source.format == FileFormat::Xlsx;
         let mut rows = RowImporter {
             validator,
             writer,
             report,
             header: None,
             is_table,
+            is_workbook,
             is_compared,
             keys: HashSet::new(),
             hasher: RandomState::new(),
@@ -174,7 +174,7 @@ impl Import<'_> {
             Some(Header { doubt: Some(doubt), .. }) => rows.reject(doubt.errors)?,
             None if is_table && rows.errors == 0 => {
                 const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
-                let place = Place { line: first_line, row: 1 };
+                let place = Place { line: u64::from(!is_workbook), row: 1 };
                 rows.reject(vec![RowError::malformed(place, EMPTY.to_owned())])?;
             }
             _ => {}
@@ -208,6 +208,7 @@ struct RowImporter<'a> {
     /// The header of a table, once it is read.
     header: Option<Header>,
     is_table: bool,
+    is_workbook: bool,
     /// Whether natural keys are compared with those of older records. An empty table has none, and
     /// its indexes are made after the rows.
     is_compared: bool,
@@ -221,14 +222,18 @@ struct RowImporter<'a> {
 
 impl RowImporter<'_> {
     /// Takes a row, or the message about a malformed one. Returns whether to go on.
-    fn take_row(&mut self, place: Place, row: Result<Row, String>) -> Result<bool, ImportError> {
+    fn take_row(
+        &mut self,
+        place: Place,
+        row: Result<InputRow, String>,
+    ) -> Result<bool, ImportError> {
         match row {
             Err(message) => {
                 self.reject(vec![RowError::malformed(place, message)])?;
                 // Without a header, the other rows have no meaning.
                 return Ok(self.header.is_some() || !self.is_table);
             }
-            Ok(Row::Object(members)) => {
+            Ok(InputRow::Object(members)) => {
                 if members.len() > MAX_COLUMNS {
                     let message = format!("The line has more than {MAX_COLUMNS} members.");
                     self.reject(vec![RowError::malformed(place, message)])?;
@@ -245,7 +250,7 @@ impl RowImporter<'_> {
                     self.reject(errors)?;
                 }
             }
-            Ok(Row::Cells(cells)) => {
+            Ok(InputRow::Cells(cells)) => {
                 let Some(header) = self.header.take() else {
                     return self.take_header(place, &cells);
                 };
@@ -258,7 +263,8 @@ impl RowImporter<'_> {
                     }
                     return Ok(!is_decided);
                 }
-                let row = self.validator.columns.convert_cells(&header.columns, cells);
+                let row =
+                    self.validator.columns.convert_cells(&header.columns, cells, self.is_workbook);
                 self.import_row(place, &header.columns, row)?;
                 self.header = Some(header);
             }
@@ -268,6 +274,14 @@ impl RowImporter<'_> {
 
     fn take_header(&mut self, place: Place, cells: &[Cell]) -> Result<bool, ImportError> {
         let known = self.validator.columns;
+        for (index, cell) in cells.iter().enumerate() {
+            if let Cell::Fault(message) = cell {
+                let mut error = RowError::malformed(place, message.clone());
+                error.column = Some(column_letters(index));
+                self.reject(vec![error])?;
+                return Ok(false);
+            }
+        }
         let columns: Vec<_> = cells.iter().map(|cell| known.find(cell.text())).collect();
         let mut errors = known.check(place, &columns, true);
         if let Some(Field { name: key, .. }) = self.validator.mode.key()
@@ -292,12 +306,17 @@ impl RowImporter<'_> {
         columns: &[Column],
         row: Converted,
     ) -> Result<(), ImportError> {
+        for name in &row.decorated {
+            count(&mut self.imported.decorated, name);
+        }
         let draft = match self.validator.validate(place, &row.object, row.faults)? {
             Ok(draft) => draft,
             Err(mut errors) => {
-                for error in errors.iter_mut().filter(|_| place.line == 0) {
+                for error in errors.iter_mut().filter(|_| self.is_workbook) {
                     let is_own = |column: &Column| column.used_name() == Some(&error.field);
-                    error.column = columns.iter().position(is_own).map(column_letters);
+                    let index = columns.iter().position(is_own);
+                    let index = index.or(row.stray.filter(|_| error.field == "-"));
+                    error.column = index.map(column_letters);
                 }
                 return self.reject(errors);
             }

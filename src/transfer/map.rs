@@ -1,16 +1,17 @@
 //! The map of a file (contract section 10, `--map`): the fields of its headings, the values of its
 //! words, and its formats.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use encoding_rs::Encoding;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::columns::Columns;
+use super::columns::{AmountForm, Columns};
+use super::csv::without_midnight;
 use crate::model::Resource;
-use crate::model::custom::name_in;
-use crate::model::validation::is_date;
+use crate::model::custom::{NAME_RULE, PREFIX, is_name, name_in};
+use crate::model::validation::{is_date, shorten};
 use crate::words;
 
 #[derive(Debug, Default)]
@@ -22,7 +23,10 @@ pub struct Map {
     /// The values of words, for each field.
     words: HashMap<String, Words>,
     dates: Vec<String>,
-    pub(super) decimal: Option<char>,
+    /// The custom fields that have dates.
+    custom_dates: HashSet<String>,
+    pub(super) amounts: AmountForm,
+    pub(super) delimiter: Option<char>,
     pub(super) encoding: Option<&'static Encoding>,
 }
 
@@ -35,7 +39,7 @@ struct Document {
     other_columns: Option<OtherColumns>,
     columns: HashMap<String, Spanned<String>>,
     values: HashMap<String, Spanned<Words>>,
-    formats: Formats,
+    formats: MapFormats,
 }
 
 #[derive(Deserialize)]
@@ -46,9 +50,12 @@ enum OtherColumns {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Formats {
+struct MapFormats {
     date: Option<Spanned<Dates>>,
+    custom_dates: Vec<Spanned<String>>,
     decimal: Option<Decimal>,
+    thousands: Option<Thousands>,
+    delimiter: Option<Spanned<String>>,
     encoding: Option<Spanned<String>>,
 }
 
@@ -65,6 +72,18 @@ enum Decimal {
     Comma,
     #[serde(rename = ".")]
     Point,
+}
+
+#[derive(Deserialize)]
+enum Thousands {
+    #[serde(rename = " ")]
+    Space,
+    #[serde(rename = ",")]
+    Comma,
+    #[serde(rename = ".")]
+    Point,
+    #[serde(rename = "'")]
+    Apostrophe,
 }
 
 impl Map {
@@ -103,30 +122,60 @@ impl Map {
             let words = words.map(|(word, value)| (word.trim().to_owned(), value));
             map.words.insert(field, words.collect());
         }
-        let Formats { date, decimal, encoding } = document.formats;
+        map.set_formats(document.formats, &located)?;
+        Ok(map)
+    }
+
+    fn set_formats(
+        &mut self,
+        formats: MapFormats,
+        located: &dyn Fn(usize, &str) -> String,
+    ) -> Result<(), String> {
+        let MapFormats { date, custom_dates, decimal, thousands, delimiter, encoding } = formats;
         if let Some(date) = date {
             let at = date.span().start;
-            map.dates = match date.into_inner() {
+            self.dates = match date.into_inner() {
                 Dates::One(form) => vec![form],
                 Dates::Several(forms) => forms,
             };
-            if !map.dates.iter().all(|form| is_date_form(form)) {
+            if !self.dates.iter().all(|form| is_date_form(form)) {
                 return Err(located(at, DATE_FORM));
             }
         }
-        map.decimal = decimal.map(|sign| match sign {
+        for name in custom_dates {
+            let at = name.span().start;
+            let name = name.into_inner();
+            let name = name.strip_prefix(PREFIX).unwrap_or(&name);
+            if !is_name(name) {
+                return Err(located(at, NAME_RULE));
+            }
+            self.custom_dates.insert(format!("{PREFIX}{name}"));
+        }
+        self.amounts.decimal = decimal.map(|sign| match sign {
             Decimal::Comma => ',',
             Decimal::Point => '.',
         });
+        self.amounts.thousands = thousands.map(|sign| match sign {
+            Thousands::Space => ' ',
+            Thousands::Comma => ',',
+            Thousands::Point => '.',
+            Thousands::Apostrophe => '\'',
+        });
+        if let Some(delimiter) = delimiter {
+            let mut letters = delimiter.get_ref().chars();
+            self.delimiter = match (letters.next(), letters.next()) {
+                (Some(letter), None) if !letter.is_alphanumeric() && letter != '"' => Some(letter),
+                _ => return Err(located(delimiter.span().start, DELIMITER)),
+            };
+        }
         if let Some(label) = encoding {
-            map.encoding = Encoding::for_label(label.get_ref().as_bytes());
-            if map.encoding.is_none() {
+            self.encoding = Encoding::for_label(label.get_ref().as_bytes());
+            if self.encoding.is_none() {
                 let (at, label) = (label.span().start, label.get_ref());
-                let message = format!("Unknown encoding {label:?}. Example: \"windows-1252\".");
-                return Err(located(at, &message));
+                return Err(located(at, &format!("Unknown encoding {label:?}. {ENCODINGS}")));
             }
         }
-        Ok(map)
+        Ok(())
     }
 
     /// The value that a word of the file stands for, else the word itself.
@@ -135,25 +184,47 @@ impl Map {
         value.cloned().unwrap_or(word)
     }
 
-    /// The date in the form `YYYY-MM-DD`. A text of no known form remains as it is.
-    pub(super) fn date(&self, text: String) -> String {
-        self.dates.iter().find_map(|form| parse_date(text.trim(), form)).unwrap_or(text)
+    /// Whether the map says that this custom field has dates.
+    pub(super) fn has_dates(&self, name: &str) -> bool {
+        self.custom_dates.contains(name)
+    }
+
+    /// The date in the form `YYYY-MM-DD`, or the message about a text of no known form.
+    pub(super) fn date(&self, name: &str, text: &str) -> Result<String, String> {
+        let date = without_midnight(text.trim());
+        let by_map = self.dates.iter().find_map(|form| parse_date(date, form));
+        if let Some(date) = by_map.or_else(|| is_date(date).then(|| date.to_owned())) {
+            return Ok(date);
+        }
+        let forms = self.dates.iter().map(String::as_str).filter(|form| *form != "YYYY-MM-DD");
+        let forms: Vec<&str> = forms.chain(["YYYY-MM-DD"]).collect();
+        let mut message =
+            format!("\"{name}\" was {:?}; write it as {}.", shorten(text), forms.join(" or "));
+        if date.contains(':') {
+            message += " A date has no time: format the cell as a date, or leave the column out.";
+        }
+        Err(message)
     }
 }
 
 const DATE_FORM: &str = "\"date\" has a day, a month and a year, such as \"DD.MM.YYYY\", \
-                         \"MM/DD/YY\" or \"YYYY-MM-DD\".";
+                         \"MM/DD/YY\", \"YYYY-MM-DD\", \"D. MMMM YYYY\" or \"MMMM YYYY\".";
+const DELIMITER: &str = "\"delimiter\" is one sign, such as \";\" or \"\\t\".";
+const ENCODINGS: &str = "Example: \"windows-1252\". Convert a file in a DOS code page first: \
+                         iconv -f CP850 -t UTF-8 FILE > NEW";
 
 fn is_date_form(form: &str) -> bool {
     let mut units: Vec<char> = parts(form).map(|(letter, _)| letter).collect();
     units.sort_unstable();
     units.retain(|letter| letter.is_ascii_alphabetic());
+    let names_month = parts(form).any(|(letter, length)| letter == 'M' && length > 2);
     let has_lengths = parts(form).all(|(letter, length)| match letter {
         'Y' => matches!(length, 2 | 4),
-        'D' | 'M' => length <= 2,
+        'D' => length <= 2,
+        'M' => length <= 4,
         letter => !letter.is_alphanumeric(),
     });
-    units == ['D', 'M', 'Y'] && has_lengths
+    has_lengths && (units == ['D', 'M', 'Y'] || names_month && units == ['M', 'Y'])
 }
 
 /// The runs of equal letters in a form of dates, each with its length.
@@ -164,14 +235,22 @@ fn parts(form: &str) -> impl Iterator<Item = (char, usize)> {
 }
 
 /// Converts a date of the form `form`, such as `DD.MM.YYYY`, to `YYYY-MM-DD`. Days and months may
-/// have one digit. A year has two or four digits: `69` is 1969, and `68` is 2068.
+/// have one digit. A year has two or four digits: `69` is 1969, and `68` is 2068. Without a day, the
+/// date is the first of the month.
 pub(super) fn parse_date(text: &str, form: &str) -> Option<String> {
-    let (mut year, mut month, mut day) = (0, 0, 0);
+    let (mut year, mut month, mut day) = (0, 0, 1);
     let mut rest = text;
     let mut parts = parts(form).peekable();
     while let Some((letter, length)) = parts.next() {
         if !letter.is_ascii_alphabetic() {
             rest = rest.strip_prefix(&letter.to_string().repeat(length))?;
+            continue;
+        }
+        if letter == 'M' && length > 2 {
+            let end = rest.find(|letter: char| !letter.is_alphabetic()).unwrap_or(rest.len());
+            let (name, after) = rest.split_at_checked(end)?;
+            month = month_of(name)?;
+            rest = after.strip_prefix('.').unwrap_or(after);
             continue;
         }
         let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
@@ -194,4 +273,27 @@ pub(super) fn parse_date(text: &str, form: &str) -> Option<String> {
     }
     let date = format!("{year:04}-{month:02}-{day:02}");
     (rest.is_empty() && is_date(&date)).then_some(date)
+}
+
+/// The number of a month by its name in English or German, or by at least three of its first
+/// letters.
+fn month_of(name: &str) -> Option<u32> {
+    const MONTHS: [&str; 12] = [
+        "january januar jänner",
+        "february februar feber",
+        "march märz maerz mrz",
+        "april",
+        "may mai",
+        "june juni",
+        "july juli",
+        "august",
+        "september",
+        "october oktober",
+        "november",
+        "december dezember",
+    ];
+    let name = name.to_lowercase();
+    let is_month = |names: &&str| names.split(' ').any(|month| month.starts_with(&name));
+    let index = MONTHS.iter().position(is_month)?;
+    (name.chars().count() >= 3).then_some(index as u32 + 1)
 }

@@ -1,71 +1,103 @@
 //! Import and export of all records of a resource as CSV, JSON Lines or a workbook (contract
 //! section 10, `import` and `export`).
 //!
-//! `source` turns each kind of file into rows of cells. `columns` and the operator's `map`
-//! turn a row into an object as in JSON Lines. `row` turns the object into a record.
+//! `csv` and `workbook` turn a file into rows of cells. `columns` and the operator's `map` turn a row
+//! into an object as in JSON Lines. `row` turns the object into a record, and `merge` keeps what
+//! others have changed since the file was exported.
 
 mod columns;
+mod csv;
 mod draft;
 mod export;
 mod import;
 mod map;
-mod ods;
 mod row;
-mod source;
-mod workbook;
-mod xlsx;
+pub mod workbook;
 
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 pub use columns::{describe, template_header};
-pub use draft::{draft, guess_encoding};
+pub use csv::{guess_encoding, recognize};
+pub use draft::draft;
 pub use export::{ExportError, export};
 pub use import::{Import, ImportError, Imported, MAX_FAULTS};
 pub use map::Map;
 pub use row::Mode;
-pub use source::{Source, recognize};
 
 use crate::model::JsonObject;
 use crate::model::validation::shorten;
+use import::unsuitable;
 
-/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum FileFormat {
     /// A header of field names, then one row for each record.
     Csv,
     /// A JSON object on each line.
     JsonLines,
     /// A workbook of Excel.
     Xlsx,
-    /// A workbook of LibreOffice.
-    Ods,
 }
 
-impl Format {
-    pub fn is_workbook(self) -> bool {
-        matches!(self, Format::Xlsx | Format::Ods)
-    }
-
+impl FileFormat {
     /// Returns the format for the extension of `path`, in any case.
-    pub fn from_extension(path: &Path) -> Option<Format> {
-        Format::from_name(path.extension()?.to_str()?)
+    pub fn from_extension(path: &Path) -> Option<FileFormat> {
+        FileFormat::from_name(path.extension()?.to_str()?)
     }
 
-    pub fn from_name(name: &str) -> Option<Format> {
-        let all = [Format::Csv, Format::JsonLines, Format::Xlsx, Format::Ods];
+    pub fn from_name(name: &str) -> Option<FileFormat> {
+        let all = [FileFormat::Csv, FileFormat::JsonLines, FileFormat::Xlsx];
         all.into_iter().find(|format| name.eq_ignore_ascii_case(format.name()))
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Format::Csv => "csv",
-            Format::JsonLines => "jsonl",
-            Format::Xlsx => "xlsx",
-            Format::Ods => "ods",
+            FileFormat::Csv => "csv",
+            FileFormat::JsonLines => "jsonl",
+            FileFormat::Xlsx => "xlsx",
+        }
+    }
+}
+
+/// A file that is imported.
+pub struct InputFile<'a> {
+    format: FileFormat,
+    /// The rows of a workbook, else the file itself.
+    input: BufReader<Box<dyn Read + 'a>>,
+    map: &'a Map,
+    /// Takes a note for the operator.
+    note: &'a dyn Fn(&str),
+}
+
+/// The size of the read buffer in bytes.
+const BUFFER: usize = 64 * 1024;
+
+impl<'a> InputFile<'a> {
+    /// Opens a file. Of a workbook, `input` has the rows, as [`workbook::read_apart`] returns them.
+    /// Waits for the first bytes, so that a stalled pipe holds no lock.
+    pub fn open(
+        format: FileFormat,
+        input: impl Read + 'a,
+        map: &'a Map,
+        note: &'a dyn Fn(&str),
+    ) -> io::Result<InputFile<'a>> {
+        let mut input: BufReader<Box<dyn Read>> = BufReader::with_capacity(BUFFER, Box::new(input));
+        input.fill_buf()?;
+        Ok(InputFile { format, input, map, note })
+    }
+
+    /// Hands on all rows, until `take` wants no more.
+    fn read(self, take: &mut TakeRow<'_>) -> Result<(), ImportError> {
+        match self.format {
+            FileFormat::Csv => csv::read_csv(self.input, self.map, take),
+            FileFormat::JsonLines => csv::read_json_lines(self.input, take),
+            FileFormat::Xlsx => workbook::read_rows(self.input, self.note, take),
         }
     }
 }
@@ -74,8 +106,12 @@ impl Format {
 /// indicates an unclosed quote or a file of another format.
 const MAX_ROW: usize = 1024 * 1024;
 
+/// The most columns of a row, and the most members of a line. A file of another kind would have
+/// thousands of unknown columns, and each of them is an error.
+const MAX_COLUMNS: usize = 1_000;
+
 /// The place in the file at which a row begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// The line of the file, from 1. A workbook has none: 0.
     #[serde(skip_serializing_if = "is_zero")]
@@ -86,14 +122,14 @@ pub struct Place {
 
 /// A row of a file.
 #[derive(Debug)]
-enum Row {
+enum InputRow {
     /// A row of a table. The first one is the header.
     Cells(Vec<Cell>),
     /// A line of JSON Lines. Its members have their own names.
     Object(JsonObject),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 enum Cell {
     /// Without text, the cell is empty.
     Text(String),
@@ -102,9 +138,11 @@ enum Cell {
         text: String,
         /// The least number of digits that the sheet shows.
         digits: usize,
+        /// The sheet shows other characters around the digits.
+        is_decorated: bool,
     },
-    /// A cell of a workbook that has no value: the code and the message.
-    Fault(&'static str, String),
+    /// A cell of a workbook that has no value: the message about it.
+    Fault(String),
 }
 
 impl Default for Cell {
@@ -116,13 +154,13 @@ impl Default for Cell {
 impl Cell {
     /// The text of a heading.
     fn text(&self) -> &str {
-        let (Cell::Text(text) | Cell::Number { text, .. } | Cell::Fault(_, text)) = self;
+        let (Cell::Text(text) | Cell::Number { text, .. } | Cell::Fault(text)) = self;
         text.trim()
     }
 }
 
 /// Takes a row, or the message about a malformed one. Returns whether to go on.
-type TakeRow<'a> = dyn FnMut(Place, Result<Row, String>) -> Result<bool, ImportError> + 'a;
+type TakeRow<'a> = dyn FnMut(Place, Result<InputRow, String>) -> Result<bool, ImportError> + 'a;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(line: &u64) -> bool {
@@ -141,7 +179,7 @@ impl fmt::Display for Place {
 }
 
 /// An error in a row of a file that is imported.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{}: {field}: {code}: {message}", self.location())]
 pub struct RowError {
     #[serde(flatten)]

@@ -20,7 +20,7 @@ struct Fixture {
 #[derive(Clone, Copy)]
 struct Job {
     resource: &'static Resource,
-    format: Format,
+    format: FileFormat,
     mode: Mode,
     dry_run: bool,
 }
@@ -57,8 +57,11 @@ impl Fixture {
     ) -> (Result<Imported, ImportError>, Vec<String>) {
         let map = Map::parse(map, resource).unwrap();
         let import = Import { resource, map: &map, mode, dry_run };
-        let text = std::io::Cursor::new(text.to_vec());
-        let source = Source::open(format, text, &map, None, &|_| ()).unwrap();
+        let rows = match format {
+            FileFormat::Xlsx => rows_of(text),
+            _ => text.to_vec(),
+        };
+        let source = InputFile::open(format, &*rows, &map, &|_| ()).unwrap();
         let mut errors = Vec::new();
         let mut report = |error: &RowError| errors.push(error.to_string());
         let actor = Actor::Command { name: "import", run: Uuid::nil() };
@@ -67,18 +70,18 @@ impl Fixture {
         (outcome, errors)
     }
 
-    fn accepts(&self, resource: &'static Resource, format: Format, text: &str) {
+    fn accepts(&self, resource: &'static Resource, format: FileFormat, text: &str) {
         let (outcome, errors) = self.import(import(resource, format), text.as_bytes());
         assert_eq!((outcome.map_err(|e| e.to_string()).is_ok(), errors), (true, Vec::new()));
     }
 
     /// The errors of a file that is rejected, each as line, column and code.
     fn rejects(&self, import: Job, text: &[u8]) -> Vec<String> {
-        let before = self.export(1, import.resource, Format::JsonLines);
+        let before = self.export(1, import.resource, FileFormat::JsonLines);
         let (outcome, errors) = self.import(import, text);
         assert!(matches!(outcome, Err(ImportError::InvalidRows { .. })), "{outcome:?}");
         assert_eq!(
-            self.export(1, import.resource, Format::JsonLines),
+            self.export(1, import.resource, FileFormat::JsonLines),
             before,
             "something was imported"
         );
@@ -88,28 +91,29 @@ impl Fixture {
             .collect()
     }
 
-    fn export(&self, id: i64, resource: &'static Resource, format: Format) -> String {
+    fn export(&self, id: i64, resource: &'static Resource, format: FileFormat) -> String {
         let mut text = Vec::new();
         export(&self.file(id), resource, format, &mut text, self.path(), || ()).unwrap();
         String::from_utf8(text).unwrap()
     }
 }
 
-const fn import(resource: &'static Resource, format: Format) -> Job {
+const fn import(resource: &'static Resource, format: FileFormat) -> Job {
     Job { resource, format, mode: Mode::Add, dry_run: false }
 }
 
-fn update(resource: &'static Resource, format: Format, name: &str) -> Job {
+fn update(resource: &'static Resource, format: FileFormat, name: &str) -> Job {
     Job { mode: Mode::update_by(resource, name).unwrap(), ..import(resource, format) }
 }
 
 /// The records of an exported CSV file by column.
 fn records(csv: &str) -> Vec<HashMap<String, String>> {
-    csv::Reader::from_reader(csv.as_bytes()).deserialize().map(Result::unwrap).collect()
+    ::csv::Reader::from_reader(csv.as_bytes()).deserialize().map(Result::unwrap).collect()
 }
 
-const CSV: Format = Format::Csv;
-const JSON: Format = Format::JsonLines;
+const CSV: FileFormat = FileFormat::Csv;
+const JSON: FileFormat = FileFormat::JsonLines;
+const XLSX: FileFormat = FileFormat::Xlsx;
 
 #[test]
 fn an_export_is_imported_without_loss() {
@@ -181,11 +185,11 @@ fn every_error_has_its_line_and_column() {
     assert_eq!(
         fixture.rejects(import(&CUSTOMER, CSV), csv.as_bytes()),
         [
+            "line 2: customer_since: invalid_date",
             "line 2: name: too_short",
             "line 2: email: invalid_email",
             "line 2: country: too_long",
             "line 2: status: not_in_list",
-            "line 2: customer_since: invalid_date",
             "line 6 (row 5): -: invalid_row",
             "line 7 (row 6): -: invalid_row",
         ]
@@ -393,6 +397,10 @@ fn a_date_is_read_by_its_form() {
         ("DD.MM.YYYY", "1.2.24", "2024-02-01"),
         ("YYMMDD", "240131", "2024-01-31"),
         ("DDMMYYYY", "31012024", "2024-01-31"),
+        ("MMMM YYYY", "MÄRZ 2019", "2019-03-01"),
+        ("MMM YYYY", "Sept. 2019", "2019-09-01"),
+        ("D. MMMM YYYY", "5. Dezember 2024", "2024-12-05"),
+        ("MMM D YYYY", "mrz 5 2024", "2024-03-05"),
     ] {
         assert_eq!(map::parse_date(text, form).as_deref(), Some(date), "{form}");
     }
@@ -696,141 +704,222 @@ fn zip(parts: &[(&str, &str)]) -> Vec<u8> {
     archive.finish().unwrap().into_inner()
 }
 
-fn ods(rows: &str) -> Vec<u8> {
-    let content = format!("<c><table:table table:name=\"A\">{rows}</table:table></c>");
-    zip(&[("content.xml", &content)])
+/// The rows of a workbook, as the process that reads it writes them.
+fn rows_of(workbook: &[u8]) -> Vec<u8> {
+    let mut rows = Vec::new();
+    workbook::write_rows(std::io::Cursor::new(workbook), None, &mut rows).unwrap();
+    rows
+}
+
+/// A workbook of one sheet with these rows. `parts` are added.
+fn xlsx_with(rows: &str, parts: &[(&str, &str)]) -> Vec<u8> {
+    let workbook = "<workbook><sheets><sheet name=\"A\" r:id=\"1\"/></sheets></workbook>";
+    let relations = |kind: &str, target: &str| {
+        format!(
+            "<Relationships><Relationship Id=\"1\" Type=\"x/relationships/{kind}\" \
+             Target=\"{target}\"/></Relationships>"
+        )
+    };
+    let sheet = format!("<worksheet><sheetData>{rows}</sheetData></worksheet>");
+    let (office, sheets) =
+        (relations("officeDocument", "xl/workbook.xml"), relations("worksheet", "a.xml"));
+    let own = [
+        ("_rels/.rels", office.as_str()),
+        ("xl/workbook.xml", workbook),
+        ("xl/_rels/workbook.xml.rels", &sheets),
+        ("xl/a.xml", &sheet),
+    ];
+    zip(&[&own[..], parts].concat())
 }
 
 fn xlsx(rows: &str) -> Vec<u8> {
-    let workbook = "<workbook><sheets><sheet name=\"A\" r:id=\"1\"/></sheets></workbook>";
-    let parts = "<x><Relationship Id=\"1\" Type=\"x/worksheet\" Target=\"a.xml\"/></x>";
-    let sheet = format!("<worksheet><sheetData>{rows}</sheetData></worksheet>");
-    let names = ["xl/workbook.xml", "xl/_rels/workbook.xml.rels", "xl/a.xml"];
-    zip(&[(names[0], workbook), (names[1], parts), (names[2], &sheet)])
+    xlsx_with(rows, &[])
 }
 
-const NAME: &str = "<row><c t=\"inlineStr\"><is><t>name</t></is></c></row>";
+fn row(cells: &[&str]) -> String {
+    format!("<row>{}</row>", cells.concat())
+}
+
+/// A cell with a text.
+fn text(text: &str) -> String {
+    format!("<c t=\"str\"><v>{text}</v></c>")
+}
+
+fn header(names: &[&str]) -> String {
+    format!("<row>{}</row>", names.iter().map(|name| text(name)).collect::<String>())
+}
 
 #[test]
 fn a_workbook_that_cannot_be_read_is_named_as_what_it_is() {
-    let ods_row = |repeats: &str, text: &str| {
-        format!(
-            "<table:table-row {repeats}><table:table-cell office:value-type=\"string\">\
-                 <text:p>{text}</text:p></table:table-cell></table:table-row>"
-        )
-    };
-    let billion = "table:number-rows-repeated=\"1000000000\"";
     let ole = |name: &str| {
         let name = name.bytes().flat_map(|letter| [letter, 0]);
         b"\xd0\xcf\x11\xe0".iter().copied().chain(name).collect::<Vec<u8>>()
     };
-    let encrypted = ("META-INF/manifest.xml", "<m><manifest:encryption-data/></m>");
-    let whole = xlsx(NAME);
-    let (xlsx_format, ods_format) = (Format::Xlsx, Format::Ods);
-    for (format, bytes, words) in [
-        (xlsx_format, ole("EncryptedPackage"), "has a password"),
-        (ods_format, zip(&[("content.xml", "x"), encrypted]), "has a password"),
-        (xlsx_format, ole("Workbook"), "an old Excel file (.xls)"),
-        (xlsx_format, b"name\nEins\n".to_vec(), "Let its name end in .csv"),
-        (xlsx_format, b"<html>".to_vec(), "HTML page"),
-        (xlsx_format, ods(""), "let its name end in .ods"),
-        (ods_format, whole.clone(), "let its name end in .xlsx"),
-        (xlsx_format, zip(&[("xl/workbook.bin", "")]), "save it as .xlsx"),
-        (xlsx_format, whole[..whole.len() / 2].to_vec(), "damaged"),
-        (xlsx_format, xlsx(&format!("{NAME}<row>")), "damaged"),
-        (xlsx_format, xlsx("<!DOCTYPE a [<!ENTITY b \"c\">]>"), "document type"),
-        (xlsx_format, xlsx(&"<a>".repeat(1_000)), "nested"),
-        (xlsx_format, xlsx(&"x".repeat(3 << 20)), "a value has more than 1 MiB"),
-        (ods_format, ods(&(ods_row("", "name") + &ods_row(billion, "Eins"))), "1048576 rows"),
+    let whole = xlsx(&header(&["name"]));
+    let mut stored = zip(&[("mimetype", "original")]);
+    let at = stored.windows(8).position(|bytes| bytes == b"mimetype").unwrap();
+    stored[at + 8] ^= 1;
+    for (bytes, words) in [
+        (ole("EncryptedPackage"), "has a password"),
+        (ole("Workbook"), "an old Excel file (.xls)"),
+        (b"name\nEins\n".to_vec(), "Let its name end in .csv"),
+        (b"<html>".to_vec(), "HTML page"),
+        (b"<?xml version=\"1.0\"?><Workbook>".to_vec(), ".fods"),
+        (zip(&[("content.xml", "")]), "an .ods workbook; open it, and save it as .xlsx"),
+        (zip(&[("xl/workbook.bin", "")]), "an .xlsb workbook; open it, and save it as .xlsx"),
+        (zip(&[("a.txt", "")]), "damaged, or unusual"),
+        (zip(&[(&"x".repeat(2_000), "")]), "more than 1024 bytes"),
+        (whole[..whole.len() / 2].to_vec(), "damaged"),
+        (stored, "damaged"),
+        (xlsx(&format!("{}<row><c>", header(&["name"]))), "damaged"),
+        (xlsx("<row r=\"1048577\"><c><v>1</v></c></row>"), "1048576 rows"),
+        (xlsx(&(header(&["name"]) + &row(&["<c s=\"3\"><v>1</v></c>"]))), "lacks the formats"),
     ] {
-        let (outcome, errors) = Fixture::new().import(import(&CUSTOMER, format), &bytes);
-        let message = outcome.unwrap_err().to_string();
+        let (outcome, errors) = Fixture::new().import(import(&CUSTOMER, XLSX), &bytes);
+        let message = outcome.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(errors.is_empty() && message.contains(words), "{words}: {message}, {errors:?}");
     }
-    // A billion empty cells are nothing.
-    let empty = "<table:table-row table:number-rows-repeated=\"1000000000\"><table:table-cell \
-                 table:number-columns-repeated=\"1000000000\"/></table:table-row>";
-    let rows = ods_row("", "name") + empty + &ods_row("table:number-rows-repeated=\"2\"", "Eins");
-    let (outcome, errors) = Fixture::new().import(import(&CUSTOMER, ods_format), &ods(&rows));
-    assert!(outcome.unwrap_err().to_string().contains("1048576 rows"), "{errors:?}");
+}
+
+#[test]
+fn a_row_of_a_workbook_is_bounded_before_its_texts_are_copied() {
+    let texts = format!("<sst><si><t>{}</t></si></sst>", "x".repeat(MAX_ROW / 2));
+    let wide = "<c t=\"s\"><v>0</v></c>".repeat(3);
+    let far = "<c r=\"ZZZ3\"><v>1</v></c>";
+    let bytes = xlsx_with(
+        &(header(&["name"]) + &row(&[&wide]) + &row(&[far]) + &row(&[&text("Good")])),
+        &[("xl/sharedStrings.xml", &texts)],
+    );
+    let (_, errors) = Fixture::new().import(import(&CUSTOMER, XLSX), &bytes);
+    assert_eq!(
+        errors,
+        [
+            "row 2: -: invalid_row: The row has more than 1 MiB.",
+            "row 3: -: invalid_row: The row has more than 1000 columns."
+        ]
+    );
+}
+
+const STYLES: &str = r#"<styleSheet><numFmts>
+    <numFmt numFmtId="164" formatCode="[Red]00000;@"/><numFmt numFmtId="165" formatCode="00000_)"/>
+    <numFmt numFmtId="166" formatCode="000\-000"/><numFmt numFmtId="167" formatCode="&quot;C-&quot;0000"/>
+    <numFmt numFmtId="168" formatCode="[h]:mm:ss"/><numFmt numFmtId="169" formatCode="0.00"/>
+    </numFmts><cellXfs><xf numFmtId="0"/><xf numFmtId="164"/><xf numFmtId="165"/>
+    <xf numFmtId="166"/><xf numFmtId="167"/><xf numFmtId="14"/><xf numFmtId="168"/>
+    <xf numFmtId="169"/></cellXfs></styleSheet>"#;
+
+/// A number in the format `style`, an index of [`STYLES`].
+fn number(style: usize, number: &str) -> String {
+    format!("<c s=\"{style}\"><v>{number}</v></c>")
 }
 
 #[test]
 fn the_cells_of_a_workbook_have_the_values_that_a_spreadsheet_shows() {
     let fixture = Fixture::new();
-    let number = |text: &str| format!("<c><v>{text}</v></c>");
-    let text = |text: &str| format!("<c t=\"str\"><v>{text}</v></c>");
-    let row = |cells: &[String]| format!("<row>{}</row>", cells.concat());
-    let header = ["name", "asset_tag", "model", "notes", "purchase_cost"].map(text);
-    let texts = ["1E2", "1e21", "-0"].map(number);
-    let values = [&texts[..], &[text("a_x000D_\n&lt;_x"), number("0.1")]].concat();
-    let bytes = xlsx(&(row(&header) + &row(&values)));
-    let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Xlsx), &bytes);
-    assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));
-    let csv = fixture.export(1, &HARDWARE, CSV);
-    let columns = ["name", "asset_tag", "model", "notes", "purchase_cost_cents"];
-    let record = records(&csv).remove(0);
-    let expected = ["100", "1000000000000000000000", "0", "a\r\n<_x", "10"];
-    assert_eq!(columns.map(|column| record[column].as_str()), expected);
+    let columns = [
+        ("name", text(" PC_x000D_ "), "PC"),
+        ("asset_tag", number(0, "1E2"), "100"),
+        ("model", number(0, "1e15"), "1000000000000000"),
+        ("manufacturer", number(0, "-0"), "0"),
+        ("serial_number", number(1, "42"), "00042"),
+        ("custom.a", number(2, "42"), "00042"),
+        ("custom.b", number(3, "123456"), "123456"),
+        ("custom.c", number(4, "42"), "42"),
+        ("custom.d", number(0, "434.99999999999994"), "435"),
+        ("custom.e", number(5, "45366.395833333336"), "2024-03-15T09:30:00"),
+        ("custom.f", number(6, "1.25"), "30:00:00"),
+        ("custom.g", "<c t=\"d\"><v>2024-03-15T00:00:00</v></c>".into(), "2024-03-15"),
+        ("custom.h", "<c t=\"inlineStr\"><v>1.0</v><is><t>1.</t></is></c>".into(), "1."),
+        ("custom.i", number(7, "1234.5"), "1234.5"),
+        ("purchase_cost", number(0, "434.99999999999994"), ""),
+        ("purchase_date", number(5, "45366"), "2024-03-15"),
+        ("is_leased", "<c t=\"b\"><v>1</v></c>".into(), "true"),
+        ("type", text(" laptop "), "laptop"),
+        ("notes", text("a&lt;_x005F_x000D_"), "a<_x000D_"),
+    ];
+    let names = columns.each_ref().map(|(name, ..)| *name);
+    let cells: String = columns.iter().map(|(_, cell, _)| cell.as_str()).collect();
+    let bytes = xlsx_with(&(header(&names) + &row(&[&cells])), &[("xl/styles.xml", STYLES)]);
+    let (outcome, errors) = fixture.import(import(&HARDWARE, XLSX), &bytes);
+    assert_eq!(errors, Vec::<String>::new());
+    let warned: Vec<_> = outcome.unwrap().decorated.into_iter().collect();
+    assert_eq!(warned, [("custom.b".to_owned(), 1), ("custom.c".to_owned(), 1)]);
+    let record = records(&fixture.export(1, &HARDWARE, CSV)).remove(0);
+    for (name, _, value) in columns.iter().filter(|(name, ..)| *name != "purchase_cost") {
+        assert_eq!(record[*name], *value, "{name}");
+    }
+    assert_eq!(record["purchase_cost_cents"], "43500");
 }
 
 #[test]
-fn a_workbook_has_exact_integers_and_no_value_that_its_sheet_hides() {
-    let cell = |text: &str| format!("<c t=\"str\"><v>{text}</v></c>");
-    let row = |cells: &[String]| format!("<row>{}</row>", cells.concat());
-    let header = row(&["name", "asset_tag", "purchase_cost_cents", "created_at"].map(cell));
-    let integers = ["12345678901234567891", "9007199254740993"];
-    let [serial, cost] = integers.map(|number| format!("<c><v>{number}</v></c>"));
-    let error = "<c t=\"e\"><v>#N/A</v></c>".to_owned();
-    let fixture = Fixture::new();
-    let bytes = xlsx(&(header.clone() + &row(&[cell("_x+041_"), serial, cost, error])));
-    let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Xlsx), &bytes);
-    assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));
-    let record = records(&fixture.export(1, &HARDWARE, CSV)).remove(0);
-    let columns = ["name", "asset_tag", "purchase_cost_cents"];
-    assert_eq!(columns.map(|column| &*record[column]), ["_x+041_", integers[0], integers[1]]);
-
-    for kind in ["str", "s", "n"] {
-        let formula = format!("<c t=\"{kind}\"><f>A1</f></c>");
-        let bytes = xlsx(&(header.clone() + &row(&[cell("PC"), formula])));
-        let errors = fixture.rejects(import(&HARDWARE, Format::Xlsx), &bytes);
-        assert_eq!(errors, ["cell B2: asset_tag: invalid_row"], "{kind}");
+fn a_cell_without_a_value_is_a_fault_of_its_place() {
+    let fault = |cell: &str| {
+        let bytes = xlsx_with(
+            &(header(&["name", "purchase_date", "created_at"]) + &row(&[&text("PC"), cell])),
+            &[("xl/styles.xml", STYLES)],
+        );
+        Fixture::new().import(import(&HARDWARE, XLSX), &bytes).1
+    };
+    for (cell, message) in [
+        ("<c t=\"e\"><v>#N/A</v></c>", "invalid_row: The cell has the error #N/A. Correct it."),
+        ("<c t=\"str\"><f>A1</f></c>", "invalid_row: The cell has a formula without a stored"),
+        ("<c><f>A1</f><v></v></c>", "invalid_row: The cell has a formula without a stored value"),
+        ("<c><v>NaN</v></c>", "invalid_row: The cell has no number"),
+        (&number(5, "-1"), "invalid_row: The cell is the date of the number -1"),
+        (
+            &number(5, "45366.5"),
+            "invalid_date: \"purchase_date\" was \"2024-03-15T12:00:00\"; write it as \
+             YYYY-MM-DD. A date has no time: format the cell as a date, or leave the column out.",
+        ),
+    ] {
+        let errors = fault(cell);
+        let start = format!("cell B2: purchase_date: {message}");
+        assert!(errors.len() == 1 && errors[0].starts_with(&start), "{cell}: {errors:?}");
     }
+    assert_eq!(fault("<c t=\"str\"><f>A1</f><v></v></c>"), Vec::<String>::new());
+    assert_eq!(fault(&("<c/>".to_owned() + "<c t=\"e\"><v>#N/A</v></c>")), Vec::<String>::new());
+    let stray = fault(&("<c/><c/>".to_owned() + &text("x")));
+    let advice = "which has no heading. Write a heading, or empty the cell.";
+    assert!(stray[0].starts_with("cell D2: -: ") && stray[0].ends_with(advice), "{stray:?}");
+    let formula = "<c t=\"str\"><f>A1</f></c>".to_owned();
+    let (_, errors) = Fixture::new().import(import(&HARDWARE, XLSX), &xlsx(&row(&[&formula])));
+    assert!(errors.len() == 1 && errors[0].starts_with("cell A1: -: invalid_row: The cell has a"));
+}
 
-    let cell = |kind: &str, content: &str| {
-        format!("<table:{kind} office:value-type=\"string\">{content}</table:{kind}>")
-    };
-    let text = |text: &str| cell("table-cell", &format!("<text:p>{text}</text:p>"));
-    let shape =
-        "<draw:frame><draw:image><text:p/></draw:image><svg:desc>Logo</svg:desc></draw:frame>";
-    let row = |cells: [String; 4]| format!("<table:table-row>{}</table:table-row>", cells.concat());
-    let drawing = cell("table-cell", &format!("{shape}\n"));
-    let around = cell("table-cell", &format!("{shape}\n<text:p>PC<text:s/>1</text:p>\n{shape}"));
-    let covered = cell("covered-table-cell", "<text:p>hidden</text:p>");
-    let spaced = text("a<text:tab/>b<text:line-break/>c");
-    let columns = ["name", "model", "asset_tag", "notes"];
-    let header = row(columns.map(text));
-    let formula = |value: &str| {
-        format!("<table:table-cell table:formula=\"of:=A1\">{value}</table:table-cell>")
-    };
+#[test]
+fn the_dates_of_a_1904_workbook_are_right_beside_the_extensions_of_modern_excel() {
     let fixture = Fixture::new();
-    let rows = header.clone() + &row([text("PC"), formula(""), text(""), text("")]);
-    let errors = fixture.rejects(import(&HARDWARE, Format::Ods), &ods(&rows));
-    assert_eq!(errors, ["cell B2: model: invalid_row"]);
-    let rows = header.clone() + &row([text("PC"), formula("<text:p/>"), text(""), text("")]);
-    let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Ods), &ods(&rows));
-    assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()), "LibreOffice's empty text");
-
-    let time = "<table:table-cell office:value-type=\"time\" office:time-value=\"PT10H\">\
-                <text:p>10:00</text:p></table:table-cell>";
-    let rows = header.clone() + &row([text("PC"), time.to_owned(), text(""), text("")]);
-    let errors = fixture.rejects(import(&HARDWARE, Format::Ods), &ods(&rows));
-    assert_eq!(errors, ["cell B2: model: invalid_date"]);
-
-    let rows = header + &row([around, drawing, covered, spaced]);
-    let fixture = Fixture::new();
-    let (outcome, errors) = fixture.import(import(&HARDWARE, Format::Ods), &ods(&rows));
+    let bytes = xlsx_with(
+        &(header(&["name", "purchase_date", "warranty_until"])
+            + &row(&[&text("PC"), &number(5, "43904"), &number(5, "0")])),
+        &[("xl/styles.xml", STYLES)],
+    );
+    let old = "<workbook><sheets>";
+    let new = "<workbook><workbookPr date1904=\"1\"/><extLst><x15:workbookPr \
+               chartTrackingRefBase=\"1\"/></extLst><sheets>";
+    let bytes = replace_part(&bytes, "xl/workbook.xml", |part| part.replace(old, new));
+    let (outcome, errors) = fixture.import(import(&HARDWARE, XLSX), &bytes);
     assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));
     let record = records(&fixture.export(1, &HARDWARE, CSV)).remove(0);
-    assert_eq!(columns.map(|column| &*record[column]), ["PC 1", "", "", "a\tb\nc"]);
+    assert_eq!(
+        [&*record["purchase_date"], &*record["warranty_until"]],
+        ["2024-03-15", "1904-01-01"]
+    );
+}
+
+fn replace_part(archive: &[u8], name: &str, change: impl Fn(&str) -> String) -> Vec<u8> {
+    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(archive)).unwrap();
+    let names: Vec<String> = archive.file_names().map(|name| name.unwrap().to_string()).collect();
+    let parts: Vec<(String, String)> = names
+        .into_iter()
+        .map(|part| {
+            let mut text = String::new();
+            let mut file = archive.by_name(&part).unwrap();
+            std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+            let text = if part == name { change(&text) } else { text };
+            (part, text)
+        })
+        .collect();
+    let parts: Vec<_> = parts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    zip(&parts)
 }

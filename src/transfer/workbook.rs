@@ -1,381 +1,465 @@
-//! Workbooks: `.xlsx` and `.ods` are XML in a zip archive.
-//!
-//! A small file can be huge once it is decompressed. So its size has limits, as have the size and the
-//! depth of the pieces of XML, the shared texts in memory, and the size of all rows. Rows are handed
-//! on one by one.
+//! Workbooks. The crate calamine reads the cells of a sheet. It keeps shared texts, names and
+//! styles in memory without limits, and a small file can be huge once it is decompressed. So it runs
+//! in a process of its own, with limits of memory and processor time, and writes the rows to a file.
+//! A fault of the library ends only that process, and no transaction is open while it works.
 
-use std::borrow::Cow;
-use std::io::{self, BufRead, BufReader, Read};
-use std::mem;
+use std::collections::VecDeque;
+use std::env;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+use calamine::{DataRef, Reader as _, Sheet, SheetType, SheetVisible, Style, Xlsx, XlsxError};
+use jiff::SignedDuration;
+use jiff::civil::date;
 use memchr::memmem;
-use quick_xml::escape::resolve_predefined_entity;
-use quick_xml::events::{BytesEnd, BytesStart, Event};
-use quick_xml::{Reader, XmlVersion};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use serde::{Deserialize, Serialize};
+use tempfile::tempfile_in;
 use zip::ZipArchive;
-use zip::read::ZipFile;
 
-use super::import::{MAX_COLUMNS, unsuitable};
-use super::source::{Input, recognize};
-use super::{Cell, Format, ImportError, MAX_ROW, Place, Row, TakeRow, ods, xlsx};
+use super::csv::{recognize, without_midnight};
+use super::{Cell, ImportError, InputRow, MAX_COLUMNS, MAX_ROW, Place, TakeRow, unsuitable};
+use crate::model::validation::shorten;
 use crate::words;
 
-/// The archive of a workbook, and the bytes that may still be read from it.
-pub(super) struct Archive {
-    zip: ZipArchive<Input>,
-    left: u64,
-}
+/// The limits of the process that reads a workbook.
+const MAX_MEMORY: u64 = 300 << 20;
+const MAX_SECONDS: u64 = 60;
 
-/// The maximum size of all parts that are read, decompressed, and of all rows. 300,000 rows of 14
-/// columns have about 500 MB.
+/// The maximum size of all parts, decompressed, and of the rows. 300,000 rows of 14 columns have
+/// about 500 MB.
 const MAX_BYTES: u64 = 1 << 30;
-/// The maximum number of sheets of which the names are kept.
-pub(super) const MAX_SHEETS: usize = 1_000;
-/// The maximum number of nested XML elements.
-const MAX_DEPTH: usize = 100;
+const MAX_PARTS: usize = 10_000;
+const MAX_NAME: usize = 1024;
 /// The rows of a sheet in Excel and LibreOffice.
-const MAX_ROWS: u64 = 1 << 20;
+const MAX_ROWS: u32 = 1 << 20;
 
-fn damaged(error: impl std::fmt::Display) -> ImportError {
-    unsuitable(format!("the workbook is damaged: {error}"))
+/// What the process writes, a line of JSON each.
+#[derive(Serialize, Deserialize)]
+enum Line {
+    /// The number of a row, from 1, and its cells, or the message about it.
+    Row(u64, Result<Vec<Cell>, String>),
+    /// A note for the operator.
+    Note(String),
+    /// Why the file is not read.
+    Fault(String),
 }
 
-/// Reads the rows of the sheet `name`, or of the first visible sheet that has any. Calls `note` if
-/// others have rows, too.
-pub(super) fn read(
-    format: Format,
-    mut input: Input,
+/// Runs `reader`, a command that calls [`write_rows`] on its standard input, and returns the rows.
+/// `scratch` is a directory for them.
+pub fn read_apart(reader: &[String], workbook: File, scratch: &Path) -> Result<File, ImportError> {
+    const TOO_LARGE: &str = "the workbook needs more than 300 MiB of memory or 60 s to read; split \
+                             it, or save its sheet as CSV";
+    let mut rows = tempfile_in(scratch)?;
+    let mut command = Command::new(env::current_exe()?);
+    command.args(reader).stdin(workbook).stdout(rows.try_clone()?).stderr(Stdio::null());
+    let status = command.status()?;
+    match status.code() {
+        Some(0) => {}
+        Some(_) => return Err(unsuitable(damaged("it cannot be parsed"))),
+        None => return Err(unsuitable(TOO_LARGE)),
+    }
+    rows.rewind()?;
+    Ok(rows)
+}
+
+/// Limits this process for [`write_rows`].
+pub fn limit_process() -> io::Result<()> {
+    let limits = [(Resource::As, MAX_MEMORY), (Resource::Cpu, MAX_SECONDS), (Resource::Core, 0)];
+    for (resource, limit) in limits {
+        setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })?;
+    }
+    Ok(())
+}
+
+/// Writes the rows of the sheet `name`, or of the first visible sheet that has any.
+pub fn write_rows(
+    workbook: impl Read + Seek,
     name: Option<&str>,
+    output: impl Write,
+) -> io::Result<()> {
+    let mut lines = LineWriter { output, left: MAX_BYTES };
+    if let Err(message) = read_workbook(workbook, name, &mut lines) {
+        // The limit of the rows does not count for the last line.
+        lines.left = MAX_BYTES;
+        lines.write(&Line::Fault(message)).map_err(io::Error::other)?;
+    }
+    lines.output.flush()
+}
+
+/// Hands on the rows that [`write_rows`] has written.
+pub(super) fn read_rows(
+    mut input: impl BufRead,
     note: &dyn Fn(&str),
     take: &mut TakeRow<'_>,
 ) -> Result<(), ImportError> {
-    match input.fill_buf()? {
-        [b'P', b'K', 3, ..] => {}
-        [0xd0, 0xcf, 0x11, 0xe0, ..] => return Err(unsuitable(describe_ole(input)?)),
-        other => {
-            let kind = "it seems to be text. Let its name end in .csv or .jsonl";
-            let kind = recognize(other).unwrap_or(kind);
-            return Err(unsuitable(format!("the file is no workbook: {kind}")));
+    let (mut line, mut goes_on) = (Vec::new(), true);
+    loop {
+        line.clear();
+        if input.read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        // A draft reads only the start of the rows.
+        let Ok(line) = serde_json::from_slice(&line) else { return Ok(()) };
+        match line {
+            Line::Row(row, cells) if goes_on => {
+                goes_on = take(Place { line: 0, row }, cells.map(InputRow::Cells))?;
+            }
+            Line::Row(..) => {}
+            Line::Note(text) => note(&text),
+            Line::Fault(message) => return Err(unsuitable(message)),
         }
     }
-    let mut archive = Archive { zip: ZipArchive::new(input).map_err(damaged)?, left: MAX_BYTES };
-    let found = if archive.index(ods::CONTENT).is_some() {
-        Format::Ods
-    } else if archive.index(xlsx::WORKBOOK).is_some() {
-        Format::Xlsx
-    } else {
-        return Err(unsuitable("the file is no .xlsx and no .ods workbook; save it as .xlsx"));
-    };
-    if found != format {
-        let ending = if found == Format::Ods { ".ods" } else { ".xlsx" };
-        let message = format!("the file is an {ending} workbook; let its name end in {ending}");
-        return Err(unsuitable(message));
+}
+
+struct LineWriter<W> {
+    output: W,
+    left: u64,
+}
+
+impl<W: Write> LineWriter<W> {
+    fn write(&mut self, line: &Line) -> Result<(), String> {
+        let mut text = serde_json::to_vec(line).map_err(|error| error.to_string())?;
+        text.push(b'\n');
+        self.left = self
+            .left
+            .checked_sub(text.len() as u64)
+            .ok_or("the sheet has more than 1 GiB of text; split it")?;
+        self.output.write_all(&text).map_err(|error| format!("its rows cannot be kept: {error}"))
     }
-    let mut rows = Rows::new(take, name);
-    let outcome = match found {
-        Format::Ods => ods::read(&mut archive, &mut rows),
-        _ => xlsx::read(&mut archive, &mut rows),
-    };
-    // A fault of another sheet does no harm.
-    if !rows.is_read {
-        outcome?;
-    }
-    if let [read, others @ ..] = rows.filled.as_slice()
-        && !others.is_empty()
+}
+
+fn damaged(error: impl std::fmt::Display) -> String {
+    format!(
+        "the workbook is damaged, or unusual: {error}; open it in a spreadsheet program, and save it"
+    )
+}
+
+fn read_workbook(
+    mut workbook: impl Read + Seek,
+    name: Option<&str>,
+    lines: &mut LineWriter<impl Write>,
+) -> Result<(), String> {
+    check_kind(&mut workbook)?;
+    check_parts(&mut workbook)?;
+    let mut workbook = Xlsx::new(BufReader::new(workbook)).map_err(damaged)?;
+    let mut sheets: Vec<Sheet> = workbook.sheets_metadata().to_vec();
+    sheets.retain(|sheet| sheet.typ == SheetType::WorkSheet);
+    if let Some(name) = name
+        && sheets.iter().all(|sheet| sheet.name != name)
     {
-        let others: Vec<_> = others.iter().map(|name| format!("{name:?}")).collect();
-        note(&format!(
-            "Only the sheet {read:?} is read. Others have rows, too: {}. --sheet names the one to \
-             read.",
-            others.join(", ")
-        ));
+        let known: Vec<_> = sheets.iter().map(|sheet| shorten(&sheet.name)).collect();
+        let message = words::unknown("sheet", name, known.iter().map(AsRef::as_ref));
+        return Err(message.trim_end_matches('.').to_owned());
     }
-    match name {
-        Some(name) if !rows.sheets.iter().any(|known| known == name) => {
-            let known = rows.sheets.iter().map(String::as_str);
-            Err(unsuitable(words::unknown("sheet", name, known).trim_end_matches('.')))
+    let is_hidden = |sheet: &Sheet| sheet.visible != SheetVisible::Visible;
+    let mut filled: Vec<String> = Vec::new();
+    for sheet in &sheets {
+        if name.map_or(is_hidden(sheet), |name| name != sheet.name) {
+            continue;
         }
-        None if rows.filled.is_empty() && rows.has_hidden => {
-            Err(unsuitable("only hidden sheets have rows; name one with --sheet"))
+        let has_rows = match filled.is_empty() {
+            true => write_sheet(&mut workbook, &sheet.name, lines)?,
+            // A fault of another sheet does no harm.
+            false => has_rows(&mut workbook, &sheet.name).unwrap_or(false),
+        };
+        if has_rows {
+            filled.push(format!("{:?}", shorten(&sheet.name)));
+        }
+    }
+    match filled.as_slice() {
+        [] if name.is_none() && sheets.iter().any(is_hidden) => {
+            Err("only hidden sheets have rows; name one with --sheet".to_owned())
+        }
+        [read, others @ ..] if name.is_none() && !others.is_empty() => {
+            lines.write(&Line::Note(format!(
+                "Only the sheet {read} is read. Others have rows, too: {}. --sheet names the one \
+                 to read.",
+                others.join(", ")
+            )))
         }
         _ => Ok(()),
     }
 }
 
-/// What a file in the format of old Office programs is.
-fn describe_ole(input: Input) -> io::Result<&'static str> {
+/// Returns what the file is, unless it is a zip archive.
+fn check_kind(workbook: &mut (impl Read + Seek)) -> Result<(), String> {
     const SEARCHED: u64 = 64 << 20;
-    let name: Vec<u8> = "EncryptedPackage".bytes().flat_map(|letter| [letter, 0]).collect();
-    let mut bytes = Vec::new();
-    input.take(SEARCHED).read_to_end(&mut bytes)?;
-    Ok(match memmem::find(&bytes, &name) {
+    let mut start = Vec::new();
+    workbook
+        .rewind()
+        .and_then(|()| workbook.take(512).read_to_end(&mut start))
+        .map_err(|error| format!("the workbook cannot be read: {error}"))?;
+    if start.starts_with(b"PK") {
+        return Ok(());
+    }
+    if !start.starts_with(&[0xd0, 0xcf, 0x11, 0xe0]) {
+        let kind = "it seems to be text. Let its name end in .csv or .jsonl";
+        let kind = recognize(&start).unwrap_or(kind);
+        return Err(format!("the file is no workbook: {kind}").trim_end_matches('.').to_owned());
+    }
+    let password: Vec<u8> = "EncryptedPackage".bytes().flat_map(|letter| [letter, 0]).collect();
+    workbook.take(SEARCHED).read_to_end(&mut start).map_err(damaged)?;
+    Err(match memmem::find(&start, &password) {
         Some(_) => "the workbook has a password; open it, and save it without one",
         None => "the file is an old Excel file (.xls); open it, and save it as .xlsx",
-    })
-}
-
-impl Archive {
-    /// The index of a part. Some programs write the names of parts in another case.
-    fn index(&self, name: &str) -> Option<usize> {
-        let name = name.as_bytes();
-        self.zip
-            .file_names_raw()
-            .position(|found| found.strip_prefix(b"/").unwrap_or(found).eq_ignore_ascii_case(name))
     }
+    .to_owned())
+}
 
-    /// Opens a part, if there is one with this name.
-    pub(super) fn open(&mut self, name: &str) -> Result<Option<Xml<'_>>, ImportError> {
-        let Some(index) = self.index(name) else { return Ok(None) };
-        let part = BufReader::with_capacity(1 << 16, self.zip.by_index(index).map_err(damaged)?);
-        let mut reader = Reader::from_reader(Bounded { part, left: &mut self.left, event: 0 });
-        reader.config_mut().expand_empty_elements = true;
-        Ok(Some(Xml { reader, buffer: Vec::new(), depth: 0 }))
+/// Reads every part to its end, because calamine does not: only there, its checksum is compared.
+fn check_parts(workbook: &mut (impl Read + Seek)) -> Result<(), String> {
+    workbook.seek(SeekFrom::Start(0)).map_err(damaged)?;
+    let mut archive = ZipArchive::new(BufReader::new(workbook)).map_err(damaged)?;
+    if archive.len() > MAX_PARTS {
+        return Err(damaged(format!("it has more than {MAX_PARTS} parts")));
     }
-}
-
-/// A part that is read up to limits.
-struct Bounded<'a> {
-    part: BufReader<ZipFile<'a, Input>>,
-    /// The bytes that may still be read from the archive.
-    left: &'a mut u64,
-    /// The bytes since the last event.
-    event: usize,
-}
-
-impl Read for Bounded<'_> {
-    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        let count = self.fill_buf()?.read(target)?;
-        self.consume(count);
-        Ok(count)
-    }
-}
-
-impl BufRead for Bounded<'_> {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if *self.left == 0 {
-            return Err(io::Error::other("it has more than 1 GiB"));
+    let mut left = MAX_BYTES;
+    for index in 0..archive.len() {
+        let mut part = archive.by_index(index).map_err(damaged)?;
+        let name = part.name_raw();
+        if name.len() > MAX_NAME {
+            return Err(damaged(format!("the name of a part has more than {MAX_NAME} bytes")));
         }
-        if self.event > MAX_ROW {
-            return Err(io::Error::other("a value has more than 1 MiB"));
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        let cure = "open it, and save it as .xlsx";
+        match name.rsplit(['/', '\\']).next() {
+            Some("content.xml") => return Err(format!("the file is an .ods workbook; {cure}")),
+            Some("workbook.bin") => return Err(format!("the file is an .xlsb workbook; {cure}")),
+            _ => {}
         }
-        self.part.fill_buf()
+        let size = io::copy(&mut (&mut part).take(left + 1), &mut io::sink());
+        let size = size.map_err(|error| damaged(format!("{name}: {error}")))?;
+        left = left.checked_sub(size).ok_or_else(|| damaged("it has more than 1 GiB"))?;
     }
+    Ok(())
+}
 
-    fn consume(&mut self, count: usize) {
-        *self.left = self.left.saturating_sub(count as u64);
-        self.event += count;
-        self.part.consume(count);
+type Workbook<R> = Xlsx<BufReader<R>>;
+
+fn has_rows<R: Read + Seek>(workbook: &mut Workbook<R>, name: &str) -> Result<bool, XlsxError> {
+    let mut cells = workbook.worksheet_cells_reader(name)?;
+    while let Some(cell) = cells.next_cell()? {
+        let has_text = |text: &str| !text.trim().is_empty();
+        match cell.get_value() {
+            DataRef::Empty => {}
+            DataRef::String(text) if !has_text(text) => {}
+            DataRef::SharedString(text) if !has_text(text) => {}
+            _ => return Ok(true),
+        }
     }
+    Ok(false)
 }
 
-/// The XML of a part.
-pub(super) struct Xml<'a> {
-    reader: Reader<Bounded<'a>>,
-    buffer: Vec<u8>,
-    depth: usize,
-}
-
-/// A piece of XML. An element without content has a start and an end.
-pub(super) enum Piece<'a> {
-    Start(BytesStart<'a>),
-    End(BytesEnd<'a>),
-    /// Empty for a comment and the like.
-    Text(Cow<'a, str>),
-}
-
-impl Xml<'_> {
-    /// The next piece. `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Piece<'_>>, ImportError> {
-        self.buffer.clear();
-        self.reader.get_mut().event = 0;
-        Ok(Some(match self.reader.read_event_into(&mut self.buffer).map_err(damaged)? {
-            Event::Start(start) => {
-                self.depth += 1;
-                if self.depth > MAX_DEPTH {
-                    return Err(damaged("its XML is nested too deeply"));
-                }
-                Piece::Start(start)
+/// Writes the rows of a sheet. Returns whether it has any.
+fn write_sheet<R: Read + Seek>(
+    workbook: &mut Workbook<R>,
+    name: &str,
+    lines: &mut LineWriter<impl Write>,
+) -> Result<bool, String> {
+    let is_1904 = workbook.has_1904_epoch();
+    let mut unvalued = formulas_without_value(workbook, name).map_err(damaged)?;
+    let mut cells = workbook.worksheet_cells_reader(name).map_err(damaged)?;
+    let formats: Vec<_> = cells.styles().iter().map(NumberFormat::of).collect();
+    let (mut row, mut has_rows) = (OpenRow::default(), false);
+    loop {
+        let next = cells.next_cell_with_style_id();
+        let next = next.map_err(|error| damaged(format!("row {}: {error}", row.number + 1)))?;
+        let Some((cell, style)) = next else { break };
+        let (number, column) = cell.get_position();
+        if number >= MAX_ROWS {
+            return Err(format!("the sheet has more than {MAX_ROWS} rows; split it"));
+        }
+        if number != row.number {
+            has_rows |= row.write(lines)?;
+            row.number = number;
+        }
+        if unvalued.front() == Some(&(number, column)) {
+            unvalued.pop_front();
+            row.set(column, NO_VALUE.len(), || Cell::Fault(NO_VALUE.to_owned()));
+            continue;
+        }
+        match cell.get_value() {
+            DataRef::Empty => {}
+            DataRef::String(text) => row.set_text(column, text),
+            DataRef::SharedString(text) => row.set_text(column, text),
+            DataRef::Float(_) if style > 0 && style >= formats.len() => {
+                return Err(damaged("it lacks the formats of its cells"));
             }
-            Event::End(end) => {
-                self.depth -= 1;
-                Piece::End(end)
+            value => {
+                let format = formats.get(style).copied().unwrap_or_default();
+                row.set(column, MAX_DIGITS, || cell_of(value, format, is_1904));
             }
-            Event::Text(text) => Piece::Text(text.xml10_content()),
-            Event::CData(text) => Piece::Text(text.xml10_content()),
-            Event::GeneralRef(reference) => Piece::Text(match reference.resolve_char_ref() {
-                Ok(Some(letter)) => letter.to_string().into(),
-                _ => resolve_predefined_entity(&reference)
-                    .ok_or_else(|| damaged("its XML has an unknown entity"))?
-                    .into(),
-            }),
-            // An entity of its own could expand without end.
-            Event::DocType(_) => return Err(damaged("its XML has a document type")),
-            Event::Eof if self.depth > 0 => return Err(damaged("a part ends early")),
-            Event::Eof => return Ok(None),
-            _ => Piece::Text(Cow::Borrowed("")),
-        }))
-    }
-}
-
-/// The value of an attribute, whatever its prefix.
-pub(super) fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, ImportError> {
-    for attribute in start.attributes().with_checks(false) {
-        let attribute = attribute.map_err(damaged)?;
-        if attribute.key.local_name().as_ref() == name {
-            let value = attribute.normalized_value(XmlVersion::Implicit1_0).map_err(damaged)?;
-            return Ok(Some(value.into_owned()));
         }
     }
-    Ok(None)
+    has_rows |= row.write(lines)?;
+    Ok(has_rows)
 }
 
-/// The number in an attribute.
-pub(super) fn number(start: &BytesStart<'_>, name: &str) -> Result<Option<usize>, ImportError> {
-    Ok(attribute(start, name)?.and_then(|text| text.parse().ok()))
+const NO_VALUE: &str = "The cell has a formula without a stored value. Open the file in a \
+                        spreadsheet program, and save it.";
+
+/// The places of the formulas that no program has computed, in the order of the sheet.
+fn formulas_without_value<R: Read + Seek>(
+    workbook: &mut Workbook<R>,
+    name: &str,
+) -> Result<VecDeque<(u32, u32)>, XlsxError> {
+    let mut places = VecDeque::new();
+    let mut cells = workbook.worksheet_cells_reader(name)?;
+    while let Some(cell) = cells.next_cell_with_formula_metadata()? {
+        if cell.formula.is_some() && cell.value == DataRef::Empty {
+            places.push_back(cell.pos);
+        }
+    }
+    Ok(places)
 }
 
-/// Hands on the rows of a sheet.
-pub(super) struct Rows<'a> {
-    take: &'a mut TakeRow<'a>,
-    /// The name of the sheet that is asked for.
-    wanted: Option<&'a str>,
-    /// The names of all sheets so far.
-    sheets: Vec<String>,
-    /// The sheets with rows: first the one that is read, then others, of which no row is handed on.
-    filled: Vec<String>,
-    /// Nothing more is handed on.
-    is_read: bool,
-    /// The name of the present sheet.
-    present: String,
-    has_hidden: bool,
-    /// The cells of the present row.
+/// A row of which a part is read.
+#[derive(Default)]
+struct OpenRow {
+    /// Counted from 0.
+    number: u32,
     cells: Vec<Cell>,
-    /// The size of all rows so far.
-    size: u64,
+    /// The size of the texts, also of those that are not kept.
+    size: usize,
+    is_too_wide: bool,
 }
 
-impl<'a> Rows<'a> {
-    fn new(take: &'a mut TakeRow<'a>, wanted: Option<&'a str>) -> Rows<'a> {
-        Rows {
-            take,
-            wanted,
-            sheets: Vec::new(),
-            filled: Vec::new(),
-            is_read: false,
-            present: String::new(),
-            has_hidden: false,
-            cells: Vec::new(),
-            size: 0,
+impl OpenRow {
+    fn set_text(&mut self, column: u32, text: &str) {
+        if !text.trim().is_empty() {
+            self.set(column, text.len(), || Cell::Text(text.to_owned()));
         }
     }
 
-    /// Whether to read the sheet `name`.
-    pub(super) fn wants(&mut self, name: String, is_hidden: bool) -> bool {
-        let is_wanted = self.wanted.map_or(!is_hidden, |wanted| wanted == name);
-        self.has_hidden |= is_hidden;
-        self.is_read |= !self.filled.is_empty();
-        self.present.clone_from(&name);
-        if self.sheets.len() < MAX_SHEETS {
-            self.sheets.push(name);
-        }
-        is_wanted
-    }
-
-    /// Whether no other sheet matters.
-    pub(super) fn is_complete(&self) -> bool {
-        self.wanted.is_some() && !self.filled.is_empty()
-    }
-
-    /// Sets a cell of the row, counted from 0. A cell behind the last column that a row may have
-    /// makes the row too wide.
-    pub(super) fn set(&mut self, index: usize, cell: Cell) {
-        if cell.text().is_empty() {
+    /// Sets a cell of `size` bytes, unless the row becomes too large.
+    fn set(&mut self, column: u32, size: usize, cell: impl FnOnce() -> Cell) {
+        let index = column as usize;
+        self.size = self.size.saturating_add(size);
+        self.is_too_wide |= index >= MAX_COLUMNS;
+        if self.is_too_wide || self.size > MAX_ROW {
             return;
         }
-        let index = index.min(MAX_COLUMNS);
         if self.cells.len() <= index {
             self.cells.resize(index + 1, Cell::default());
         }
         if let Some(place) = self.cells.get_mut(index) {
-            *place = cell;
+            *place = cell();
         }
     }
 
-    /// Hands on the row `count` times, unless it is empty. The first of these rows has the number
-    /// `first`, counted from 1. Returns whether to go on with this sheet.
-    pub(super) fn end_row(&mut self, first: u64, count: u64) -> Result<bool, ImportError> {
-        let cells = mem::take(&mut self.cells);
-        if cells.is_empty() {
-            return Ok(true);
-        }
-        if self.filled.is_empty() || self.is_read {
-            self.filled.push(self.present.clone());
-        }
-        if self.is_read {
+    /// Writes the row, unless it is empty. Returns whether it is not.
+    fn write(&mut self, lines: &mut LineWriter<impl Write>) -> Result<bool, String> {
+        let OpenRow { number, cells, size, is_too_wide } = std::mem::take(self);
+        if size == 0 {
             return Ok(false);
         }
-        let size: usize = cells.iter().map(|cell| cell.text().len() + 16).sum();
-        let end = first.saturating_add(count);
-        if end > MAX_ROWS + 1 {
-            return Err(unsuitable(format!("the sheet has more than {MAX_ROWS} rows; split it")));
-        }
-        for row in first..end {
-            self.size += size as u64;
-            if self.size > MAX_BYTES {
-                return Err(unsuitable("the sheet has more than 1 GiB of text; split it"));
-            }
-            let cells = if cells.len() > MAX_COLUMNS {
-                Err(format!("The row has more than {MAX_COLUMNS} columns."))
-            } else if size > MAX_ROW {
-                Err("The row has more than 1 MiB.".to_owned())
-            } else {
-                Ok(Row::Cells(cells.clone()))
-            };
-            if !(self.take)(Place { line: 0, row }, cells)? {
-                self.is_read = true;
-                return Ok(false);
-            }
-        }
+        let cells = if is_too_wide {
+            Err(format!("The row has more than {MAX_COLUMNS} columns."))
+        } else if size > MAX_ROW {
+            Err("The row has more than 1 MiB.".to_owned())
+        } else {
+            Ok(cells)
+        };
+        lines.write(&Line::Row(u64::from(number) + 1, cells))?;
         Ok(true)
     }
+}
+
+/// How a cell shows a whole number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct NumberFormat {
+    /// With at least so many digits.
+    digits: usize,
+    /// With other characters before, between or after the digits.
+    is_decorated: bool,
 }
 
 /// A format of numbers has at most so many characters.
 const MAX_DIGITS: usize = 255;
 
-/// The cell of a number in the syntax of XML, such as `1.5E-3`. The sheet shows an integer with at
-/// least `digits` digits.
-pub(super) fn number_cell(text: &str, digits: usize) -> Cell {
-    let number = text.trim();
-    // Programs other than spreadsheets write integers of more than 15 digits.
-    let integer = number.parse::<i128>().map(|number| number.to_string());
-    let number = integer.or_else(|_| {
-        // Without a sign of zero.
-        let number = number.parse::<f64>().ok().filter(|number| number.is_finite());
-        number.map(|number| (number + 0.0).to_string()).ok_or(())
-    });
-    let Ok(text) = number else {
-        return Cell::Fault("invalid_row", format!("The cell has the invalid number {text:?}."));
-    };
-    Cell::Number { text, digits: digits.min(MAX_DIGITS) }
-}
-
-/// The cell of a date, or of a date and a time, in the syntax of ISO 8601.
-pub(super) fn date_cell(text: &str) -> Cell {
-    let (date, time) = text.split_once('T').unwrap_or((text, ""));
-    if time.trim_end_matches('Z').chars().all(|letter| matches!(letter, '0' | ':' | '.')) {
-        return Cell::Text(date.to_owned());
+impl NumberFormat {
+    /// Reads the first section of a code such as `[Red]00000;@` or `"C-"0000`.
+    fn of(style: &Style) -> NumberFormat {
+        let code = style.number_format.as_ref().map_or("", |format| &format.format_code);
+        let (mut shown, mut digits) = (String::new(), 0);
+        let mut letters = code.chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                ';' => break,
+                '0' => {
+                    digits += 1;
+                    shown.push('0');
+                }
+                // A character of which only the width is shown.
+                '_' | '*' => drop(letters.next()),
+                '\\' => shown.extend(letters.next()),
+                '"' => shown.extend(letters.by_ref().take_while(|letter| *letter != '"')),
+                '[' => {
+                    // A colour or a language. `[$€-407]` is a currency.
+                    let inside: String = letters.by_ref().take_while(|l| *l != ']').collect();
+                    let currency = inside.strip_prefix('$').and_then(|c| c.split('-').next());
+                    shown.extend(currency);
+                }
+                // Digits that depend on the number.
+                '#' | '?' | '.' | ',' | '%' | '/' | '@' | 'E' => return NumberFormat::default(),
+                letter => shown.push(letter),
+            }
+        }
+        let is_decorated = digits > 0 && shown.trim().chars().any(|letter| letter != '0');
+        let digits = if is_decorated || digits > MAX_DIGITS { 0 } else { digits };
+        NumberFormat { digits, is_decorated }
     }
-    Cell::Fault("invalid_date", format!("The cell is {text}. A date has no time."))
 }
 
-/// The cell of a formula that no program has computed.
-pub(super) fn no_value() -> Cell {
-    let message = "The cell has a formula without a stored value. Open the file in a spreadsheet \
-                   program, and save it.";
-    Cell::Fault("invalid_row", message.to_owned())
+fn cell_of(value: &DataRef<'_>, format: NumberFormat, is_1904: bool) -> Cell {
+    match value {
+        DataRef::Int(number) => number_cell(*number as f64, format),
+        DataRef::Float(number) => number_cell(*number, format),
+        DataRef::Bool(value) => Cell::Text(value.to_string()),
+        DataRef::DateTime(moment) => moment_cell(moment.as_f64(), moment.is_duration(), is_1904),
+        DataRef::DateTimeIso(text) | DataRef::DurationIso(text) => {
+            Cell::Text(without_midnight(text.trim()).to_owned())
+        }
+        DataRef::Error(error) => {
+            Cell::Fault(format!("The cell has the error {error}. Correct it."))
+        }
+        DataRef::Empty | DataRef::String(_) | DataRef::SharedString(_) => Cell::default(),
+    }
 }
 
-pub(super) fn error_cell(error: &str) -> Cell {
-    Cell::Fault("invalid_row", format!("The cell has the error {error}. Correct it."))
+/// A number with the 15 significant digits that spreadsheets show, in decimal. Example: they store
+/// 4.35 * 100 as 434.99999999999994.
+fn number_cell(number: f64, NumberFormat { digits, is_decorated }: NumberFormat) -> Cell {
+    match format!("{number:.14e}").parse::<f64>() {
+        // Without a sign of zero.
+        Ok(number) if number.is_finite() => {
+            Cell::Number { text: (number + 0.0).to_string(), digits, is_decorated }
+        }
+        _ => Cell::Fault("The cell has no number that a spreadsheet can show.".to_owned()),
+    }
+}
+
+/// A date, a date with a time, a time, or a duration, from a number of days.
+fn moment_cell(days: f64, is_duration: bool, is_1904: bool) -> Cell {
+    let seconds = (days * 86_400.0).round();
+    // The dates of a 1904 workbook begin with the day 0.
+    if is_duration || (0.0..1.0).contains(&days) && !(is_1904 && seconds == 0.0) {
+        let (sign, seconds) = (if seconds < 0.0 { "-" } else { "" }, seconds.abs() as u64);
+        let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+        return Cell::Text(format!("{sign}{hours:02}:{minutes:02}:{:02}", seconds % 60));
+    }
+    let first = match is_1904 {
+        true => date(1904, 1, 1),
+        // Excel has a 29 February 1900.
+        false if days < 60.0 => date(1899, 12, 31),
+        false => date(1899, 12, 30),
+    };
+    let moment = first.at(0, 0, 0, 0).checked_add(SignedDuration::from_secs(seconds as i64));
+    match moment {
+        Ok(moment) if days >= 0.0 => Cell::Text(without_midnight(&moment.to_string()).to_owned()),
+        _ => Cell::Fault(format!("The cell is the date of the number {days}, which is none.")),
+    }
 }

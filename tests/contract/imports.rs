@@ -280,6 +280,33 @@ fn an_import_that_waits_for_its_first_bytes_holds_no_lock() {
     assert_eq!(data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 2);
 }
 
+/// The process that reads the workbook is stopped.
+#[test]
+fn an_import_holds_no_lock_while_a_workbook_is_parsed() {
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    let mut workbook = rust_xlsxwriter::Workbook::new();
+    let sheet = workbook.add_worksheet();
+    sheet.write(0, 0, "name").unwrap();
+    for row in 1..20_000 {
+        sheet.write(row, 0, format!("Customer {row}")).unwrap();
+    }
+    workbook.save(data_dir.home().join("w.xlsx")).unwrap();
+    let child = start_import(&data_dir, &["customers", "w.xlsx"]);
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let reader = until("the workbook is read", || {
+        let children = std::fs::read_to_string(&children).unwrap();
+        let reader: u32 = children.split_whitespace().next()?.parse().ok()?;
+        signal(reader, "STOP");
+        Some(reader)
+    });
+    assert!(!is_locked(&tenant.file()));
+    signal(reader, "CONT");
+    succeeds(child);
+    let lines = data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count();
+    assert_eq!(lines, 20_000);
+}
+
 /// The next change would wait until it is copied into the file.
 #[test]
 fn an_import_leaves_nothing_in_the_wal() {

@@ -2,6 +2,7 @@
 //! an installed LibreOffice.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -71,7 +72,7 @@ fn what_spreadsheets_write_is_imported() {
 #[test]
 fn workbooks_of_other_programs_are_imported() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");
-    for name in ["openpyxl.xlsx", "sheetjs.xlsx", "sheetjs.ods"] {
+    for name in ["openpyxl.xlsx", "sheetjs.xlsx"] {
         let data_dir = DataDir::new(false);
         data_dir.tenant("acme");
         let file = fixtures.join(name);
@@ -180,10 +181,10 @@ fn corrections(draft: &str, map: &str) -> usize {
 }
 
 /// A German file of 20 columns, four forms of dates and amounts with commas: as CSV in Windows-1252,
-/// and the same as workbooks of LibreOffice. The draft needs five corrections.
+/// and the same as a workbook of LibreOffice. The draft needs five corrections.
 #[test]
 #[ignore = "takes 5 s; .ci/run runs it"]
-fn long_a_german_file_has_a_draft_that_needs_few_corrections_in_three_forms() {
+fn long_a_german_file_has_a_draft_that_needs_few_corrections_in_two_forms() {
     const LEFT_OUT: [(&str, &str); 4] = [
         ("Standort", "custom.standort"),
         ("Raum", "custom.raum"),
@@ -195,7 +196,7 @@ fn long_a_german_file_has_a_draft_that_needs_few_corrections_in_three_forms() {
     }
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");
     let mut all = Vec::new();
-    for ending in ["csv", "xlsx", "ods"] {
+    for ending in ["csv", "xlsx"] {
         let data_dir = DataDir::new(false);
         data_dir.tenant("acme");
         let home = data_dir.home();
@@ -238,7 +239,7 @@ fn long_a_german_file_has_a_draft_that_needs_few_corrections_in_three_forms() {
     let costs: Vec<_> = all[0].iter().map(|record| record["purchase_cost_cents"].clone()).collect();
     assert_eq!(costs, [262_382, 129_900, 8_990, 105_000]);
     assert_eq!(all[0][0]["custom"]["betriebssystem"], "Windows 11");
-    assert!(all[1] == all[0] && all[2] == all[0], "{all:?}");
+    assert!(all[1] == all[0], "{all:?}");
 }
 
 fn office(data_dir: &DataDir) -> Command {
@@ -326,4 +327,142 @@ fn the_sheet_and_the_faults_of_a_workbook_are_named() {
             assert!(output.stderr.contains(fault), "{}", output.stderr);
         }
     }
+}
+
+/// A workbook of one sheet with the column `name`.
+fn workbook(parts: &[(&str, &str)]) -> Vec<u8> {
+    let relation = |kind: &str, target: &str| {
+        format!(
+            "<Relationships><Relationship Id=\"1\" Type=\"x/relationships/{kind}\" \
+             Target=\"{target}\"/></Relationships>"
+        )
+    };
+    let sheet = "<worksheet><sheetData><row><c t=\"str\"><v>name</v></c></row><row><c t=\"str\">\
+                 <v>Original</v></c></row></sheetData></worksheet>";
+    let own = [
+        ("_rels/.rels", relation("officeDocument", "xl/workbook.xml")),
+        ("xl/_rels/workbook.xml.rels", relation("worksheet", "a.xml")),
+        ("xl/a.xml", sheet.to_owned()),
+    ];
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let own = own.iter().map(|(name, text)| (*name, text.as_str()));
+    for (name, text) in own.chain(parts.iter().copied()) {
+        let stored = zip::write::SimpleFileOptions::default()
+            .compression_method(zip::CompressionMethod::Stored);
+        archive.start_file(name, stored).unwrap();
+        archive.write_all(text.as_bytes()).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
+}
+
+/// The last three make the reading process allocate too much, or crash.
+#[test]
+fn a_harmful_workbook_is_refused_with_a_clear_error() {
+    const LARGE: &str = "error: the workbook needs more than 300 MiB of memory or 60 s to read; split \
+                         it, or save its sheet as CSV; nothing was imported\n";
+    let book = "<workbook><sheets><sheet name=\"A\" r:id=\"1\"/></sheets></workbook>";
+    let names = format!("<sheet name=\"{}\" r:id=\"1\"/>", "n".repeat(1 << 20)).repeat(300);
+    let names = format!("<workbook><sheets>{names}</sheets></workbook>");
+    let formats = format!(
+        "<styleSheet><numFmts><numFmt numFmtId=\"200\" formatCode=\"{}\"/></numFmts><cellXfs>{}\
+         </cellXfs></styleSheet>",
+        "0".repeat(1 << 20),
+        "<xf numFmtId=\"200\"></xf>".repeat(1_000)
+    );
+    let whole = workbook(&[("xl/workbook.xml", book)]);
+    let at = whole.windows(8).position(|bytes| bytes == b"Original").unwrap();
+    let mut tampered = whole.clone();
+    tampered[at..at + 8].copy_from_slice(b"Tampered");
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    for (bytes, message) in [
+        (whole, ""),
+        (tampered, "damaged, or unusual: xl/a.xml: Invalid checksum; open it in a spreadsheet"),
+        (workbook(&[("xl/workbook.xml", &names)]), LARGE),
+        (workbook(&[("xl/workbook.xml", book), ("xl/styles.xml", &formats)]), LARGE),
+        (
+            workbook(&[
+                ("xl/workbook.xml", book),
+                ("xl/sharedStrings.xml", "<sst uniqueCount=\"99999999999999999\"></sst>"),
+            ]),
+            "nothing was imported\n",
+        ),
+    ] {
+        fs::write(data_dir.home().join("w.xlsx"), bytes).unwrap();
+        for options in [&["--dry-run"][..], &["--dry-run", "--json"]] {
+            let import = [&["import", "acme", "customers", "w.xlsx"], options].concat();
+            let output = data_dir.cli(&import);
+            assert_eq!(output.code, Some(i32::from(!message.is_empty())), "{output:?}");
+            assert!(output.stderr.contains(message), "{output:?}");
+            assert_eq!(output.stdout.is_empty(), !message.is_empty(), "{output:?}");
+        }
+    }
+}
+
+#[test]
+fn a_csv_file_of_another_program_is_read_by_its_cells() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let home = data_dir.home();
+    let rows = "\"Name, Firma\";Straße, Nr.;Seit;custom.bis\nMüller, Eva;Weg 1;März 2019;1.2.29\n\
+                Maier, Tom;Weg 2;2019-04-01 00:00:00;\n";
+    fs::write(home.join("c.csv"), rows).unwrap();
+    let map = "[columns]\n\"Name, Firma\" = \"name\"\n\"Straße, Nr.\" = \"street\"\n\
+               Seit = \"customer_since\"\n[values.city]\n[formats]\n\
+               date = [\"D.M.YY\", \"MMMM YYYY\"]\ncustom_dates = [\"bis\"]\n";
+    fs::write(home.join("m.toml"), map).unwrap();
+    data_dir.cli(&["import", "acme", "customers", "c.csv", "--map", "m.toml"]).done();
+    let values: Vec<Value> = exported(&data_dir, "customers")
+        .iter()
+        .map(|r| json!([r["name"], r["street"], r["customer_since"], r["custom"]]))
+        .collect();
+    let expected = [
+        json!(["Müller, Eva", "Weg 1", "2019-03-01", {"bis": "2029-02-01"}]),
+        json!(["Maier, Tom", "Weg 2", "2019-04-01", {}]),
+    ];
+    assert_eq!(values, expected);
+
+    fs::write(home.join("dos.csv"), b"name;city\nM\x81ller;K\x94ln\n").unwrap();
+    let import = ["import", "acme", "customers", "dos.csv"];
+    let output = data_dir.cli(&import).ends_with(1);
+    assert!(output.stderr.contains("iconv -f CP850"), "{output:?}");
+    fs::write(home.join("m.toml"), "[formats]\nencoding = \"windows-1252\"\n").unwrap();
+    let output = data_dir.cli(&[&import[..], &["--map", "m.toml"]].concat()).ends_with(1);
+    assert!(output.stderr.contains("line 2: -: invalid_row: The row does not fit"), "{output:?}");
+
+    let amounts = "name|purchase_cost\nPC one|1 299,50 €\nPC two|1\u{a0}000\n";
+    fs::write(home.join("h.csv"), amounts).unwrap();
+    let map = "[formats]\ndelimiter = \"|\"\ndecimal = \",\"\nthousands = \" \"\n";
+    fs::write(home.join("m.toml"), map).unwrap();
+    data_dir.cli(&["import", "acme", "hardware", "h.csv", "--map", "m.toml"]).done();
+    let costs: Vec<Value> = exported(&data_dir, "hardware")
+        .iter()
+        .map(|record| record["purchase_cost_cents"].clone())
+        .collect();
+    assert_eq!(costs, [129_950, 100_000]);
+}
+
+#[test]
+fn a_draft_looks_into_the_cells() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let rows = "Vorname;Nachname;Abteilung;Status;Eintritt\nEva;Maier;IT;Aktiv;März 2019\n\
+                Tom;Beck;IT;inactiv;2019-04-01 00:00\n";
+    fs::write(data_dir.home().join("p.csv"), rows).unwrap();
+    let draft = |resource| {
+        data_dir.cli(&["import", "acme", resource, "p.csv", "--draft-map"]).done().stdout
+    };
+    let employees = draft("employees");
+    for line in [
+        r#""Status" = "is_active""#,
+        r#""Aktiv" = "true""#,
+        r#""inactiv" = "false""#,
+        r#""Eintritt" = "start_date""#,
+        r#"date = "MMMM YYYY""#,
+    ] {
+        assert!(employees.contains(line), "{employees}");
+    }
+    let customers = draft("customers");
+    let first = "# This file looks like employees, not customers.\n";
+    assert!(customers.starts_with(first) && !employees.contains(first), "{customers}");
 }

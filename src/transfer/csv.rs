@@ -1,5 +1,4 @@
-//! The rows of a file, whatever its format: lines of limited length, and a strict, streaming reader
-//! of CSV.
+//! Files of lines: CSV and JSON Lines.
 //!
 //! The `csv` crate writes files but does not read them, because it accepts an unclosed quote and a
 //! row of any size. Example: row 2 begins a quote and never closes it. The crate would put the rest
@@ -7,82 +6,45 @@
 //! the row. It also rejects text after a closing quote, and the line ends of old Macs, which would
 //! melt several rows into one.
 
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-use encoding_rs::{Encoding, UTF_8};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use encoding_rs_io::DecodeReaderBytesBuilder;
 
-use super::import::MAX_COLUMNS;
-use super::{Cell, Format, ImportError, MAX_ROW, Map, Place, Row, TakeRow, workbook};
+use super::{BUFFER, Cell, ImportError, InputRow, MAX_COLUMNS, MAX_ROW, Map, Place, TakeRow};
 use crate::model::validation::parse_object;
 
-/// A file that is imported.
-pub struct Source<'a> {
-    pub(super) format: Format,
-    input: Input,
-    /// The encoding of a CSV file that is not UTF-8.
-    encoding: Option<&'static Encoding>,
-    /// The name of the sheet to read.
-    sheet: Option<&'a str>,
-    /// Takes a note for the operator.
-    note: &'a dyn Fn(&str),
-}
-
-pub(super) type Input = BufReader<Box<dyn ReadSeek>>;
-
-pub trait ReadSeek: Read + Seek {}
-
-impl<T: Read + Seek> ReadSeek for T {}
-
-/// The size of the read buffer in bytes.
-const BUFFER: usize = 64 * 1024;
-
-impl<'a> Source<'a> {
-    /// Opens a file, and a workbook at its sheet with this name. Waits for the first bytes, so that
-    /// a stalled pipe holds no lock. Only a workbook needs a file in which one can seek.
-    pub fn open(
-        format: Format,
-        input: impl ReadSeek + 'static,
-        map: &Map,
-        sheet: Option<&'a str>,
-        note: &'a dyn Fn(&str),
-    ) -> io::Result<Source<'a>> {
-        let mut input: Input = BufReader::with_capacity(BUFFER, Box::new(input));
-        input.fill_buf()?;
-        let encoding = map.encoding.filter(|encoding| *encoding != UTF_8);
-        Ok(Source { format, input, encoding, sheet, note })
-    }
-
-    /// Hands on all rows, until `take` wants no more.
-    pub(super) fn read(self, take: &mut TakeRow<'_>) -> Result<(), ImportError> {
-        match (self.format, self.encoding) {
-            (Format::Csv, None) => read_csv(self.input, false, take),
-            (Format::Csv, encoding) => {
-                let mut decoder = DecodeReaderBytesBuilder::new();
-                let decoder = decoder.encoding(encoding).bom_override(true).build(self.input);
-                read_csv(BufReader::with_capacity(BUFFER, decoder), true, take)
-            }
-            (Format::JsonLines, _) => read_json_lines(self.input, take),
-            (format, _) => workbook::read(format, self.input, self.sheet, self.note, take),
-        }
-    }
-}
-
-fn read_csv(
+/// Hands on the rows of a CSV file in the encoding and with the delimiter of the map.
+pub(super) fn read_csv(
     input: impl BufRead,
+    map: &Map,
+    take: &mut TakeRow<'_>,
+) -> Result<(), ImportError> {
+    let encoding = map.encoding.filter(|encoding| *encoding != UTF_8);
+    if encoding.is_none() {
+        return read_text(input, map.delimiter, false, take);
+    }
+    let mut decoder = DecodeReaderBytesBuilder::new();
+    let decoder = decoder.encoding(encoding).bom_override(true).build(input);
+    read_text(BufReader::with_capacity(BUFFER, decoder), map.delimiter, true, take)
+}
+
+fn read_text(
+    mut input: impl BufRead,
+    delimiter: Option<char>,
     is_decoded: bool,
     take: &mut TakeRow<'_>,
 ) -> Result<(), ImportError> {
-    const OTHER_ENCODING: &str = "The row does not fit the encoding of the map. Correct [formats].";
-    let mut rows = CsvRows::new(input);
+    let mut start = Vec::new();
+    input.by_ref().take(BUFFER as u64).read_to_end(&mut start)?;
+    let delimiter = delimiter.unwrap_or_else(|| find_delimiter(&start));
+    let mut rows = CsvRows::new(Cursor::new(start).chain(input), delimiter);
     while let Some((place, row)) = rows.next()? {
         let row = match row {
-            Ok(cells) if is_decoded && cells.iter().any(|cell| cell.contains('\u{fffd}')) => {
-                Err(OTHER_ENCODING)
-            }
+            Ok(cells) if is_decoded && has_other_encoding(&cells) => Err(OTHER_ENCODING),
             row => row,
         };
-        let row = row.map(|cells| Row::Cells(cells.into_iter().map(Cell::Text).collect()));
+        let row = row.map(|cells| InputRow::Cells(cells.into_iter().map(Cell::Text).collect()));
         if !take(place, row.map_err(str::to_owned))? {
             break;
         }
@@ -90,7 +52,10 @@ fn read_csv(
     Ok(())
 }
 
-fn read_json_lines(input: impl BufRead, take: &mut TakeRow<'_>) -> Result<(), ImportError> {
+pub(super) fn read_json_lines(
+    input: impl BufRead,
+    take: &mut TakeRow<'_>,
+) -> Result<(), ImportError> {
     let mut lines = Lines::new(input);
     while let Some((line, text)) = lines.next()? {
         let place = Place { line, row: line };
@@ -101,18 +66,24 @@ fn read_json_lines(input: impl BufRead, take: &mut TakeRow<'_>) -> Result<(), Im
             parse_object(text.as_bytes())
                 .map_err(|fault| format!("The line alone is not a JSON object: {fault}."))
         });
-        if !take(place, object.map(Row::Object))? {
+        if !take(place, object.map(InputRow::Object))? {
             break;
         }
     }
     Ok(())
 }
 
-/// Reads rows. The first line with text, the header or `sep=;`, determines the delimiter.
+/// Whether a decoded row shows that the file has another encoding: Windows-1252 has no letter for
+/// the controls from U+0080 on.
+fn has_other_encoding(cells: &[String]) -> bool {
+    let is_wrong = |letter| matches!(letter, '\u{fffd}' | '\u{80}'..='\u{9f}');
+    cells.iter().any(|cell| cell.contains(is_wrong))
+}
+
 #[derive(Debug)]
 struct CsvRows<R> {
     lines: Lines<R>,
-    delimiter: Option<char>,
+    delimiter: char,
     /// The number of rows so far, as a spreadsheet counts them.
     row: u64,
     /// The number of columns with a heading.
@@ -134,8 +105,8 @@ const TOO_LONG: &str = "The row has more than 1 MiB. In CSV, perhaps a quote is 
                         Lines, each line has one object.";
 
 impl<R: BufRead> CsvRows<R> {
-    fn new(source: R) -> CsvRows<R> {
-        CsvRows { lines: Lines::new(source), delimiter: None, row: 0, width: None }
+    fn new(source: R, delimiter: char) -> CsvRows<R> {
+        CsvRows { lines: Lines::new(source), delimiter, row: 0, width: None }
     }
 
     /// Reads the next row, and skips rows without text. `None` at the end of the file.
@@ -154,17 +125,12 @@ impl<R: BufRead> CsvRows<R> {
                 Ok(text) => text.split_at(text.trim_end_matches(['\r', '\n']).len()),
                 Err(message) => return Ok(Some((row.place, Err(message)))),
             };
-            let delimiter = match self.delimiter {
-                Some(delimiter) => delimiter,
-                None if text.trim().is_empty() => ',',
-                None => *self.delimiter.insert(find_delimiter(text)),
-            };
             // A first line such as `sep=;` is no row. Spreadsheets do not show it.
-            if line == 1 && text.strip_prefix("sep=").is_some_and(|rest| rest.len() == 1) {
+            if line == 1 && separator(text).is_some() {
                 (begun, self.row) = (None, 0);
                 continue;
             }
-            row.add(text, delimiter);
+            row.add(text, self.delimiter);
             match row.state {
                 CellState::Quoted if row.size > MAX_ROW => {
                     self.lines.has_ended = true;
@@ -188,10 +154,39 @@ impl<R: BufRead> CsvRows<R> {
     }
 }
 
-/// The most frequent delimiter in the header, or the one in a first line such as `sep=;`.
-fn find_delimiter(line: &str) -> char {
-    let frequency = |delimiter: &char| line.matches(*delimiter).count();
-    ['\t', ';', ','].into_iter().max_by_key(frequency).unwrap_or(',')
+/// The delimiter of a first line such as `sep=;`.
+fn separator(line: &str) -> Option<char> {
+    line.strip_prefix("sep=").filter(|rest| rest.len() == 1)?.chars().next()
+}
+
+/// The delimiter that gives most of the first rows as many cells as the header has. Quoted parts do
+/// not count. Example: `Street, No.;City` above `Main Road 1;London` has semicolons.
+fn find_delimiter(start: &[u8]) -> char {
+    const ROWS: usize = 20;
+    let start = String::from_utf8_lossy(start);
+    let start = start.trim_start_matches(['\u{feff}', '\r', '\n', ' ']);
+    if let Some(delimiter) = start.lines().next().and_then(separator) {
+        return delimiter;
+    }
+    let fit = |delimiter: &char| {
+        let (mut counts, mut is_quoted) = (vec![0_usize], false);
+        for letter in start.chars() {
+            match letter {
+                '"' => is_quoted = !is_quoted,
+                '\n' if !is_quoted && counts.len() == ROWS => break,
+                '\n' if !is_quoted => counts.push(0),
+                letter if letter == *delimiter && !is_quoted => {
+                    counts.last_mut().into_iter().for_each(|count| *count += 1);
+                }
+                _ => {}
+            }
+        }
+        let header = counts.first().copied().unwrap_or(0);
+        let same = counts.iter().filter(|count| **count == header).count();
+        if header == 0 { (0, 0) } else { (same, header) }
+    };
+    // Of equal ones, the last wins.
+    ['\t', ';', ','].into_iter().max_by_key(fit).unwrap_or(',')
 }
 
 /// A row of which a part is read.
@@ -293,7 +288,7 @@ impl<R: BufRead> Lines<R> {
         } else if self.bytes.len() > MAX_ROW && !self.bytes.ends_with(b"\n") {
             Err(if self.bytes.contains(&b'\r') { CARRIAGE_RETURN } else { TOO_LONG })
         } else {
-            str::from_utf8(&self.bytes).map_err(|_| WINDOWS_1252)
+            str::from_utf8(&self.bytes).map_err(|_| describe_encoding(&self.bytes))
         };
         self.has_ended = line.is_err();
         let mark = if self.number == 1 { "\u{feff}" } else { "" };
@@ -315,14 +310,19 @@ pub fn recognize(start: &[u8]) -> Option<&'static str> {
              iconv -f UTF-16 -t UTF-8 FILE > NEW"
         }
         [b'P', b'K', 3 | 5, ..] => {
-            "The file is a workbook with a wrong name. Let its name end in .xlsx or .ods."
+            "The file is a workbook with a wrong name. Let its name end in .xlsx."
         }
         [0xd0, 0xcf, 0x11, 0xe0, ..] => {
             "The file is an old Excel file (.xls), or has a password. Open it, and save it as \
              .xlsx without a password."
         }
         _ if text.starts_with(b"<!doctype html") || text.starts_with(b"<html") => {
-            "The file is an HTML page. Perhaps the download needs a sign-in. Download it again."
+            "The file is an HTML page. If it shows the table, open it in a spreadsheet program, \
+             and save it as .xlsx. If not, perhaps the download needs a sign-in."
+        }
+        _ if text.starts_with(b"<table") || text.starts_with(b"<?xml") => {
+            "The file is an HTML table or XML, such as .fods. Open it in a spreadsheet program, \
+             and save it as .xlsx."
         }
         _ if start.starts_with(b"#TYPE ") => {
             "The first line is PowerShell's #TYPE line. Delete it, or export with \
@@ -334,8 +334,60 @@ pub fn recognize(start: &[u8]) -> Option<&'static str> {
 
 const WINDOWS_1252: &str = "The file is not UTF-8; it is probably Windows-1252. Save it as \
                             \"CSV UTF-8\", write encoding = \"windows-1252\" below [formats] \
-                            in a map, or convert it: \
+                            in a map (for a file of an old Mac \"macintosh\"), or convert it: \
                             iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW";
+const DOS: &str = "The file is not UTF-8 and not Windows-1252; it is probably in a DOS code page. \
+                   Save it as \"CSV UTF-8\", or convert it: iconv -f CP850 -t UTF-8 FILE > NEW";
+const OTHER_ENCODING: &str = "The row does not fit the encoding of the map. Correct [formats]. If \
+                              the file is in a DOS code page, convert it: \
+                              iconv -f CP850 -t UTF-8 FILE > NEW";
+
+/// Whether Windows-1252 has no letter for one of these bytes, or DOS code pages have an umlaut
+/// between two letters where Windows-1252 has a quotation mark.
+fn is_dos(bytes: &[u8]) -> bool {
+    bytes.iter().any(|byte| matches!(byte, 0x81 | 0x8d | 0x8f | 0x90 | 0x9d))
+        || bytes.array_windows().any(|[before, byte, after]| {
+            before.is_ascii_alphabetic()
+                && matches!(byte, 0x84 | 0x94)
+                && after.is_ascii_alphabetic()
+        })
+}
+
+fn describe_encoding(line: &[u8]) -> &'static str {
+    if is_dos(line) { DOS } else { WINDOWS_1252 }
+}
+
+/// The encoding of a CSV file that begins so, unless it is UTF-8.
+pub fn guess_encoding(start: &[u8]) -> Option<&'static Encoding> {
+    match start {
+        [0xff, 0xfe, ..] | [_, 0, ..] => Some(UTF_16LE),
+        [0xfe, 0xff, ..] | [0, ..] => Some(UTF_16BE),
+        _ => match str::from_utf8(start) {
+            // Without a length, the error is a letter that the end of `start` cuts.
+            Err(error) if error.error_len().is_some() && !is_dos(start) => {
+                Some(encoding_rs::WINDOWS_1252)
+            }
+            _ => None,
+        },
+    }
+}
+
+/// The date of a date whose time is midnight, such as `2023-05-01 00:00:00`.
+pub(super) fn without_midnight(text: &str) -> &str {
+    let is_time = |time: &str| {
+        let time = time.trim_end_matches('Z');
+        time.contains(':') && time.chars().all(|letter| matches!(letter, '0' | ':' | '.'))
+    };
+    if let Some((date, "12:00" | "12:00:00")) =
+        text.strip_suffix(" AM").and_then(|text| text.rsplit_once(' '))
+    {
+        return date;
+    }
+    match text.rsplit_once([' ', 'T']) {
+        Some((date, time)) if is_time(time) => date,
+        _ => text,
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -346,7 +398,7 @@ mod tests {
     /// The place and the cells of all rows. A malformed row has the message as its only cell.
     fn rows(text: &[u8]) -> Vec<(u64, u64, Vec<String>)> {
         // A small buffer, so that rows span several chunks.
-        let mut rows = CsvRows::new(io::BufReader::with_capacity(16, text));
+        let mut rows = CsvRows::new(io::BufReader::with_capacity(16, text), find_delimiter(text));
         let mut all = Vec::new();
         while let Some((Place { line, row }, cells)) = rows.next().unwrap() {
             all.push((line, row, cells.unwrap_or_else(|message| vec![message.to_owned()])));
