@@ -2,10 +2,10 @@
 
     TENANTDESK_KEY=tdk_… python3 register.py https://desk.example CUSTOMER_NUMBER EMPLOYEE_NUMBER EMAIL [SERIAL_NUMBER]
 
-The script finds each record by its own number, and creates the missing ones in one batch. So it can run at every start of the
-computer. A record that exists keeps what people typed: the script sets only `custom.os` of the laptop.
+The script creates each record only if there is none with its number, and reads nothing. So it can run at every start of the computer.
+A record that exists keeps what people typed: the script sets only `custom.os` of the laptop.
 
-The key needs the read and the write scope of customers, employees and hardware.
+The key needs the write scopes of customers, employees and hardware.
 """
 
 import argparse
@@ -29,40 +29,26 @@ def is_placeholder(serial_number):
     return text in PLACEHOLDERS or text in "01234567890" or len(set(text)) == 1
 
 
-def find(desk, resource, field, number):
-    """Returns the record with this number, or None."""
-    found = desk.page(resource, **{field: number})["data"]
-    if len(found) > 1:
-        sys.exit(f"{len(found)} {resource} have the {field} {number!r}. Correct them first.")
-    return found[0] if found else None
-
-
 def register(desk, customer_number, employee_number, email, serial_number):
-    """Returns the results of the batch, or an empty list if everything is there."""
+    """Returns the resource and the id of each of the three records, and whether it is new."""
     if is_placeholder(serial_number):
         sys.exit(f"{serial_number!r} is no serial number: many computers have this text. Pass the number of the computer's label.")
-    operations = []
-
-    def create(resource, field, body):
-        # Another computer may create the same customer at the same moment. `update_by` then makes no double of it.
-        operations.append({"method": "POST", "path": f"/{resource}.php?update_by={field}", "body": body})
-        return {"result": len(operations) - 1}
-
-    customer = find(desk, "customers", "customer_number", customer_number)
-    employee = find(desk, "employees", "employee_number", employee_number)
-    laptop = find(desk, "hardware", "serial_number", serial_number)
     custom = {"os": platform.platform()[:500]}
-    customer_id = customer["id"] if customer else create(
-        "customers", "customer_number", {"customer_number": customer_number, "name": f"Customer {customer_number}"})
-    employee_id = employee["id"] if employee else create(
-        "employees", "employee_number", {"customer_id": customer_id, "employee_number": employee_number, "email": email})
-    if not laptop:
-        create("hardware", "serial_number",
-               {"employee_id": employee_id, "serial_number": serial_number, "name": platform.node() or "computer", "type": "laptop",
-                "status": "in_use", "custom": custom})
-    elif laptop["custom"].get("os") != custom["os"]:
-        operations.append({"method": "PUT", "path": f"/hardware.php?id={laptop['id']}", "body": {"custom": custom}})
-    return desk.batch(operations) if operations else []
+    records = []
+
+    def create(resource, by, **fields):
+        id, is_new = desk.create_if_absent(resource, by, **fields)
+        records.append((resource, id, is_new))
+        return id, is_new
+
+    create("customers", "customer_number", customer_number=customer_number, name=f"Customer {customer_number}")
+    create("employees", "employee_number", employee_number=employee_number, email=email, customer_number=customer_number)
+    laptop, is_new = create(
+        "hardware", "serial_number", serial_number=serial_number, name=platform.node() or "computer", type="laptop", status="in_use",
+        customer_number=customer_number, employee_number=employee_number, custom=custom)
+    if not is_new:
+        desk.update("hardware", laptop, custom=custom)
+    return records
 
 
 def serial_number_of_this_computer():
@@ -86,14 +72,11 @@ def main():
         parser.error("URL must begin with https:// or http://")
     serial_number = given.serial_number or serial_number_of_this_computer()
     try:
-        results = register(Desk(given.url, key), given.customer_number, given.employee_number, given.email, serial_number)
+        records = register(Desk(given.url, key), given.customer_number, given.employee_number, given.email, serial_number)
     except (DeskError, OSError) as error:
         sys.exit(str(error))
-    for result in results:
-        record = result["body"]
-        print("created" if result["status"] == 201 else "changed", record["id"], record.get("name") or record["email"])
-    if not results:
-        print("nothing to do")
+    for resource, id, is_new in records:
+        print("created" if is_new else "found", resource, id)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,12 @@ import uuid
 
 class DeskError(Exception):
     """An answer that is an error. With `validation_failed`, `fields` has the error of each field. If an operation of a batch
-    failed, `operation` is its number."""
+    failed, `operation` is its number. If a record should be new and is not, `id` is its id."""
 
-    def __init__(self, status, code, message, fields=None, request_id=None, operation=None):
+    def __init__(self, status, code, message, fields=None, request_id=None, operation=None, id=None):
         super().__init__(f"{status} {code}: {message} (request {request_id})")
         self.status, self.code, self.message = status, code, message
-        self.fields, self.request_id, self.operation = fields or {}, request_id, operation
+        self.fields, self.request_id, self.operation, self.id = fields or {}, request_id, operation, id
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -55,6 +55,15 @@ class Desk:
     def create_or_update(self, resource, by, **fields):
         """Creates a record, or changes the record with the same value in the field `by`. Sends one request."""
         return self._call("POST", resource, {"update_by": by}, fields)
+
+    def create_if_absent(self, resource, by, **fields):
+        """Creates a record, unless one has the same value in the field `by`. Returns its id, and whether it is new."""
+        try:
+            return self._call("POST", resource, {"update_by": by}, fields, if_none_match="*")["id"], True
+        except DeskError as error:
+            if error.id is None:
+                raise
+            return error.id, False
 
     def get(self, resource, id):
         return self._call("GET", resource, {"id": id})
@@ -105,7 +114,7 @@ class Desk:
             if not page["more"]:
                 time.sleep(wait)
 
-    def _call(self, method, resource, parameters=None, body=None, if_match=None):
+    def _call(self, method, resource, parameters=None, body=None, if_match=None, if_none_match=None):
         texts = {name: value if isinstance(value, str) else _json(value).strip('"') for name, value in (parameters or {}).items()}
         query = "?" + urllib.parse.urlencode(texts) if texts else ""
         headers = {"Authorization": f"Bearer {self.key}"}
@@ -119,6 +128,8 @@ class Desk:
             headers["Idempotency-Key"] = str(uuid.uuid4())
         if if_match is not None:
             headers["If-Match"] = if_match
+        if if_none_match is not None:
+            headers["If-None-Match"] = if_none_match
         request = urllib.request.Request(f"{self.url}/{resource}.php{query}", data, headers, method=method)
         for tries_left in reversed(range(self.tries)):
             try:
@@ -160,4 +171,4 @@ def _error(answer):
         # The response of a proxy, for example, has no envelope.
         return DeskError(answer.code, "unknown", answer.reason, request_id=request_id)
     fields, operation = document.get("errors"), document.get("operation")
-    return DeskError(answer.code, error["code"], error["message"], fields, request_id, operation)
+    return DeskError(answer.code, error["code"], error["message"], fields, request_id, operation, error.get("id"))

@@ -11,13 +11,13 @@
 
 use super::body::{self, Handling};
 use super::query::Query;
-use super::records::{self, CheckedWrite};
+use super::records::{self, CheckedWrite, Conditions};
 use super::routes::{self, insufficient_scope};
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
 use crate::model::validation::shorten;
 use crate::model::{ALL, Access, Field, Json, JsonObject, Resource, Scope, Scopes};
-use crate::store::{Answer, Change, Changed, Precondition};
+use crate::store::{Answer, Change, Changed};
 use crate::words;
 
 /// The most operations of a batch. Other mutations of the tenant wait until all of them have run.
@@ -35,6 +35,7 @@ struct Operation {
     query: String,
     body: Option<Json>,
     if_match: Option<String>,
+    if_none_match: Option<String>,
 }
 
 /// Makes the checks that need no database, in the order of contract section 15. `scopes` are
@@ -47,7 +48,7 @@ pub(super) fn check(
     let uuid = records::parse_idempotency_key(request)?;
     let (bytes, object) = body::json_object(request)?;
     Query::parse(request.query.as_deref())?.only(&[])?;
-    records::check_no_if_none_match(request)?;
+    Conditions::of(request).check_no_if_none_match()?;
     let operations = parse(object)?;
     for (number, operation) in operations.iter().enumerate() {
         let needed = Scope { resource: operation.resource, access: Access::Write };
@@ -140,10 +141,11 @@ impl Operation {
         let Json::Object(mut object) = member else {
             return Err("It must be a JSON object.".to_owned());
         };
-        only_members(&object, &["method", "path", "body", "if_match"])?;
+        only_members(&object, &["method", "path", "body", "if_match", "if_none_match"])?;
         let method = take_text(&mut object, "method")?.unwrap_or_default();
         let target = take_text(&mut object, "path")?.unwrap_or_default();
         let if_match = take_text(&mut object, "if_match")?;
+        let if_none_match = take_text(&mut object, "if_none_match")?;
         let method = match method.as_str() {
             "POST" => Method::POST,
             "PUT" => Method::PUT,
@@ -161,7 +163,8 @@ impl Operation {
             return Err(format!("The member \"path\" was {path:?}; {hint}"));
         };
         let (path, query) = (path.to_owned(), query.to_owned());
-        Ok(Operation { method, resource, path, query, body: object.remove("body"), if_match })
+        let body = object.remove("body");
+        Ok(Operation { method, resource, path, query, body, if_match, if_none_match })
     }
 
     /// Makes the checks of the operation that need no database. `earlier` are the operations before
@@ -175,10 +178,12 @@ impl Operation {
         let results = take_results(self.resource, &mut body, earlier)?;
         body::check_members(handling, self.resource, &body)?;
         let query = Query::parse(Some(&self.query))?;
-        let precondition =
-            self.if_match.as_deref().map_or(Ok(Precondition::None), records::parse_if_match);
+        let conditions = Conditions {
+            if_match: self.if_match.as_deref().into_iter().collect(),
+            if_none_match: self.if_none_match.as_deref().into_iter().collect(),
+        };
         let change =
-            records::check_change(&self.method, self.resource, &query, &body, precondition)?;
+            records::check_change(&self.method, self.resource, &query, &body, &conditions)?;
         Ok(Change { results, ..change })
     }
 }

@@ -93,9 +93,8 @@ pub(super) fn check(
     };
     responder.add_headers(body::check_members(handling, resource, &object)?);
     let query = Query::parse(request.query.as_deref())?;
-    check_no_if_none_match(request)?;
-    let precondition = precondition(request);
-    let change = check_change(&request.method, resource, &query, &object, precondition)?;
+    let conditions = Conditions::of(request);
+    let change = check_change(&request.method, resource, &query, &object, &conditions)?;
     // A query has only one of them.
     let target = query.get("id").or_else(|| query.get(UPDATE_BY)).unwrap_or_default();
     Ok(CheckedWrite {
@@ -116,22 +115,23 @@ pub(super) fn check_change(
     resource: &'static Resource,
     query: &Query,
     body: &JsonObject,
-    precondition: Result<Precondition, ApiError>,
+    conditions: &Conditions<'_>,
 ) -> Result<Change, ApiError> {
     if *method == Method::POST {
         query.only(&[UPDATE_BY])?;
         let Some(field) = parse_update_by(resource, query)? else {
-            // A new record has no version yet, so the precondition has no meaning.
+            // A new record has no version yet, so `If-Match` has no meaning.
+            conditions.check_no_if_none_match()?;
             return check_values(resource, ChangeKind::Create, body, Rules::New);
         };
-        let precondition = precondition?;
+        let precondition = conditions.of_update_by()?;
         let kind = ChangeKind::UpdateBy(field);
         let change = check_values(resource, kind, body, Rules::StoredOrNew(field))?;
         return Ok(Change { precondition, ..change });
     }
     query.only(&["id"])?;
     let id = query.id()?.ok_or(ErrorCode::MissingId)?;
-    let precondition = precondition?;
+    let precondition = conditions.of_record()?;
     let change = if *method == Method::DELETE {
         Change::new(resource, ChangeKind::Delete(id), Vec::new())
     } else {
@@ -262,38 +262,57 @@ pub(super) fn idempotency_key(
     IdempotencyKey { key: uuid, request: hash.finalize().into() }
 }
 
-/// The precondition in the header `If-Match` (contract section 13).
-fn precondition(request: &Request) -> Result<Precondition, ApiError> {
-    let mut sent = request.headers("if-match");
-    let Some(value) = sent.next() else { return Ok(Precondition::None) };
-    if sent.next().is_some() {
-        return Err(ApiError::bad_request("\"If-Match\" is given twice. Send it once."));
-    }
-    parse_if_match(value)
+/// The values of `If-Match` and `If-None-Match` (contract section 13), or of these members of an
+/// operation of a batch.
+pub(super) struct Conditions<'a> {
+    pub if_match: Vec<&'a str>,
+    pub if_none_match: Vec<&'a str>,
 }
 
-/// Reads a value of `If-Match`.
-pub(super) fn parse_if_match(value: &str) -> Result<Precondition, ApiError> {
-    match parse_tags(value) {
-        Some(tags) if tags.contains(&"*") => Ok(Precondition::Exists),
-        Some(tags) => Ok(Precondition::OneOf(tags.into_iter().map(str::to_owned).collect())),
-        None => Err(ApiError::bad_request(
-            "\"If-Match\" is no list of entity tags. Send the \"ETag\" of the record as it came, \
-             with its quotes, or *.",
-        )),
+impl Conditions<'_> {
+    pub(super) fn of(request: &Request) -> Conditions<'_> {
+        Conditions {
+            if_match: request.headers("if-match").collect(),
+            if_none_match: request.headers("if-none-match").collect(),
+        }
     }
-}
 
-/// `If-None-Match` says something about a read alone. A client that sends it with a write expects a
-/// protection that it does not get.
-pub(super) fn check_no_if_none_match(request: &Request) -> Result<(), ApiError> {
-    match request.header("if-none-match") {
-        None => Ok(()),
-        Some(_) => Err(ApiError::bad_request(
-            "A write takes no \"If-None-Match\". To change a record only in the version that you \
-             know, send \"If-Match\". To create a record and change none, send a POST without \
-             \"update_by\".",
-        )),
+    fn of_update_by(&self) -> Result<Precondition, ApiError> {
+        match (self.if_match.as_slice(), self.if_none_match.as_slice()) {
+            ([], ["*"]) => Ok(Precondition::Absent),
+            _ => self.of_record(),
+        }
+    }
+
+    /// The versions that the record of a write may have.
+    fn of_record(&self) -> Result<Precondition, ApiError> {
+        self.check_no_if_none_match()?;
+        let value = match self.if_match.as_slice() {
+            [] => return Ok(Precondition::None),
+            [value] => value,
+            _ => return Err(ApiError::bad_request("\"If-Match\" is given twice. Send it once.")),
+        };
+        match parse_tags(value) {
+            Some(tags) if tags.contains(&"*") => Ok(Precondition::Exists),
+            Some(tags) => Ok(Precondition::OneOf(tags.into_iter().map(str::to_owned).collect())),
+            None => Err(ApiError::bad_request(
+                "\"If-Match\" is no list of entity tags. Send the \"ETag\" of the record as it \
+                 came, with its quotes, or *.",
+            )),
+        }
+    }
+
+    /// A client that sends `If-None-Match` with a write expects a protection. Only `*` gives one, and
+    /// only where the record can be new and can be there.
+    pub(super) fn check_no_if_none_match(&self) -> Result<(), ApiError> {
+        if self.if_none_match.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::bad_request(
+            "A write takes \"If-None-Match\" only as \"*\", without \"If-Match\", in a POST with \
+             \"update_by\": the record is created only if there is none. To change a record only in \
+             the version that you know, send \"If-Match\".",
+        ))
     }
 }
 

@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::Response;
-use crate::model::FieldError;
+use crate::model::{FieldError, RecordId};
 use crate::store::registry::{Inactive, RegistryError};
 use crate::store::{Rejection, StoreError};
 
@@ -153,9 +153,10 @@ error_codes! {
          restored.",
         "Ask with `cursor=now`, read the lists again, and go on from the new cursor.";
     PreconditionFailed = ("precondition_failed", 412):
-        "The record has another version than those in `If-Match`, or `update_by` finds no record. \
-         Nothing was changed.",
-        "Read the record, decide again, and send its `etag`.";
+        "The record has another version than those in `If-Match`, or `update_by` finds no record for \
+         `If-Match`, or one in spite of `If-None-Match`. Nothing was changed.",
+        "Read the record, decide again, and send its `etag`. If the record should only be created, \
+         nothing is left to do.";
 }
 
 impl ErrorCode {
@@ -181,6 +182,8 @@ struct Occurrence {
     status: u16,
     message: Cow<'static, str>,
     headers: Vec<(&'static str, Cow<'static, str>)>,
+    /// The record that is there already.
+    record: Option<RecordId>,
     members: Map<String, Value>,
 }
 
@@ -195,6 +198,7 @@ impl ApiError {
             status,
             message,
             headers: Vec::new(),
+            record: None,
             members: Map::new(),
         }))
     }
@@ -240,10 +244,13 @@ impl ApiError {
 
     /// The body `{"error": {"code", "message", "status"}}` of contract section 6.
     fn envelope(&self) -> Map<String, Value> {
-        let Occurrence { code, status, message, members, .. } = &*self.0;
+        let Occurrence { code, status, message, record, members, .. } = &*self.0;
         let code = code.describe().code;
         let mut body = Map::new();
-        let error = json!({"code": code, "message": message, "status": status});
+        let mut error = json!({"code": code, "message": message, "status": status});
+        if let Some(id) = record {
+            error["id"] = json!(id);
+        }
         body.insert("error".to_owned(), error);
         body.extend(members.clone());
         body
@@ -327,7 +334,7 @@ fn tenant_unavailable(message: &'static str) -> ApiError {
 impl From<Rejection> for ApiError {
     fn from(rejection: Rejection) -> ApiError {
         let code = ErrorCode::named(rejection.code());
-        let error = ApiError::new(code, rejection.message());
+        let mut error = ApiError::new(code, rejection.message());
         match rejection {
             Rejection::InvalidFields(faults) if code == ErrorCode::ValidationFailed => {
                 let fields: Vec<&str> = faults.iter().map(|fault| &*fault.field).collect();
@@ -336,6 +343,10 @@ impl From<Rejection> for ApiError {
                 error.member("errors", errors).member("fields", fields)
             }
             Rejection::PreconditionFailed { present: Some(version), .. } => {
+                error.header("ETag", version.etag())
+            }
+            Rejection::RecordExists(id, version) => {
+                error.0.record = Some(id);
                 error.header("ETag", version.etag())
             }
             Rejection::HasDependents { details, .. } => error.member("details", details),
@@ -414,7 +425,7 @@ impl From<RegistryError> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ALL, CUSTOMER, EMPLOYEE, FieldCode, RecordId};
+    use crate::model::{ALL, CUSTOMER, EMPLOYEE, FieldCode, Version};
 
     #[test]
     fn every_rejection_has_an_error_code() {
@@ -429,6 +440,7 @@ mod tests {
             Rejection::NotFound(&CUSTOMER, RecordId(7)),
             Rejection::AmbiguousRecord(&CUSTOMER, number, vec![RecordId(7)]),
             Rejection::PreconditionFailed { present: None, has_only_weak_tags: false },
+            Rejection::RecordExists(RecordId(7), Version(1)),
             Rejection::OtherCustomer(String::new()),
             Rejection::HasDependents {
                 resource: &CUSTOMER,

@@ -132,6 +132,8 @@ pub enum Rejection {
         /// Whether the client has sent only weak tags, which meet no version.
         has_only_weak_tags: bool,
     },
+    /// The record with this id and version is there, which the client does not want to change.
+    RecordExists(RecordId, Version),
     /// The field refers to the record of the resource with this id, which does not exist.
     MissingReference(&'static Field, &'static Resource, i64),
     /// No record of the natural key's resource has this value.
@@ -174,7 +176,9 @@ impl Rejection {
             Rejection::AmbiguousRecord(..) | Rejection::AmbiguousReference(..) => {
                 "ambiguous_record"
             }
-            Rejection::PreconditionFailed { .. } => "precondition_failed",
+            Rejection::PreconditionFailed { .. } | Rejection::RecordExists(..) => {
+                "precondition_failed"
+            }
             Rejection::MissingReference(_, target, _) => target.missing_code(),
             Rejection::MissingNaturalKey(key, _) => key.target.missing_code(),
             Rejection::Contradiction(_) | Rejection::OtherCustomer(_) => "bad_request",
@@ -230,6 +234,11 @@ impl Rejection {
                  Read the record, decide again, and send its \"etag\"."
                     .to_owned()
             }
+            Rejection::RecordExists(RecordId(id), _) => format!(
+                "\"update_by\" finds the record with the id {id}, and \"If-None-Match: *\" creates a \
+                 record only if there is none. Nothing was changed. To change the record, send the \
+                 request without \"If-None-Match\"."
+            ),
             Rejection::MissingReference(field, target, id) => target.missing_message(field, *id),
             Rejection::Contradiction(message) | Rejection::OtherCustomer(message) => {
                 message.clone()

@@ -219,8 +219,10 @@ fn a_record_that_has_not_changed_is_not_sent_again() {
     api.call("GET", "/customers.php").header("If-None-Match", "*").send().is(200);
 }
 
+const BY_NUMBER: &str = "/customers.php?update_by=customer_number";
+
 #[test]
-fn a_write_takes_no_if_none_match() {
+fn a_write_takes_if_none_match_only_to_create_a_record() {
     let (_server, api) = TestServer::with_api();
     api.customer("Eins");
     let body = json!({"name": "Zwei", "customer_number": "7"});
@@ -230,14 +232,61 @@ fn a_write_takes_no_if_none_match() {
             ("PUT", ONE, &body),
             ("DELETE", ONE, &body),
             ("POST", "/customers.php", &body),
-            ("POST", "/customers.php?update_by=customer_number", &body),
             ("POST", "/batch.php", &operations),
+            ("POST", BY_NUMBER, &body),
         ] {
             let call = api.call(method, target).header("If-None-Match", value).json(body);
+            let call = if (target, value) == (BY_NUMBER, "*") {
+                call.header("If-Match", "*")
+            } else {
+                call
+            };
             call.send().fails_with(400, "bad_request").saying("If-None-Match");
         }
     }
     assert_eq!(api.all("/customers.php").len(), 1);
+}
+
+#[test]
+fn a_record_is_created_only_if_there_is_none() {
+    let (_server, api) = TestServer::with_api();
+    let new = |name: &str| {
+        let body = json!({"name": name, "customer_number": "7"});
+        api.call("POST", BY_NUMBER).header("If-None-Match", "*").json(&body)
+    };
+    let first = new("Eins").send().is(201);
+    let refused = new("Zwei").send().fails_with(412, "precondition_failed");
+    assert_eq!(etag(&refused), etag(&first));
+    assert_eq!(refused.json()["error"]["id"], first.json()["id"]);
+    assert_eq!(api.get(ONE).found(), first.json());
+    // A repeat of the request that has created the record is replayed.
+    let key = uuid();
+    api.delete(ONE).is(204);
+    let again = new("Drei").key(&key).send().is(201);
+    assert_eq!(new("Drei").key(&key).send().is(201).json(), again.json());
+    let double = json!({"name": "Double", "customer_number": "7"});
+    api.create("/customers.php", double);
+    new("Vier").send().fails_with(409, "ambiguous_record");
+}
+
+#[test]
+fn an_operation_of_a_batch_creates_a_record_only_if_there_is_none() {
+    let (_server, api) = TestServer::with_api();
+    let new = |number: &str, condition: Value| {
+        json!({"method": "POST", "path": BY_NUMBER, "if_none_match": condition,
+            "body": {"name": "Eins", "customer_number": number}})
+    };
+    let run = |operations: Value| api.post("/batch.php", json!({"operations": operations}));
+    run(json!([new("1", json!("*")), new("2", json!(null))])).is(200);
+    let refused = run(json!([new("3", json!("*")), new("2", json!("*"))]));
+    let refused = refused.fails_with(412, "precondition_failed");
+    let body = refused.json();
+    assert_eq!([&body["operation"], &body["error"]["id"]], [1, 2]);
+    run(json!([new("3", json!("\"1\""))])).fails_with(400, "bad_request").saying("If-None-Match");
+    run(json!([new("3", json!(7))])).fails_with(400, "bad_request").saying("if_none_match");
+    let delete = json!({"method": "DELETE", "path": ONE, "if_none_match": "*"});
+    run(json!([delete])).fails_with(400, "bad_request").saying("If-None-Match");
+    assert_eq!(api.all("/customers.php").len(), 2);
 }
 
 /// The versions and contents of all customers.

@@ -153,6 +153,9 @@ fn batches() -> Value {
                         operation N created or found, an earlier POST, counted from 0." },
                 "if_match": { "type": ["string", "null"], "pattern": ENTITY_TAGS,
                     "description": "The header `If-Match` of the request." },
+                "if_none_match": { "type": ["string", "null"], "enum": ["*", null],
+                    "description": "The header `If-None-Match` of the request: a POST with \
+                        `update_by` creates the record only if there is none." },
             })),
         "BatchResults": object("The results of a batch.", json!({
             "results": list(schema_ref("BatchResult"), "In the order of the operations."),
@@ -204,11 +207,19 @@ fn errors() -> Value {
                     "The names of the invalid fields. Only with `validation_failed`."),
             },
         },
-        "ErrorInfo": object("What went wrong.", json!({
-            "code": schema_ref("ErrorCode"),
-            "message": message,
-            "status": { "type": "integer", "description": "The HTTP status." },
-        })),
+        "ErrorInfo": {
+            "type": "object",
+            "description": "What went wrong.",
+            "required": ["code", "message", "status"],
+            "properties": {
+                "code": schema_ref("ErrorCode"),
+                "message": message,
+                "status": { "type": "integer", "description": "The HTTP status." },
+                "id": { "type": "integer", "format": "int64", "minimum": 1,
+                    "description": "The record that is there already. Only if `If-None-Match` \
+                        keeps a POST from changing it." },
+            },
+        },
         "ErrorCode": { "type": "string", "enum": codes,
             "description": "For programs. New codes may come." },
         "FieldError": object("The error of one field.", json!({

@@ -176,7 +176,7 @@ pub(crate) fn parameters(action: Action) -> Vec<Value> {
                 does. Without such a record, the record is created. If several records have the \
                 value, the response is 409 `ambiguous_record`.";
             parameters.push(query("update_by", about, json!({ "type": "string", "enum": names })));
-            parameters.extend(shared(&["IdempotencyKey", "IfMatch", "Prefer"]));
+            parameters.extend(shared(&["IdempotencyKey", "IfMatch", "IfNew", "Prefer"]));
         }
         Action::Update(_) => {
             parameters.extend(shared(&["Id", "IdempotencyKey", "IfMatch", "Prefer"]))
@@ -231,6 +231,9 @@ pub(crate) fn components() -> Value {
         "IfNoneMatch": header("If-None-Match", "With `id`: the `etag` of the record as the client \
             knows it. If the record still has this version, the response is 304 without a body.",
             text.clone()),
+        "IfNew": header("If-None-Match", "With `update_by`: `*` creates the record only if there is \
+            none. Otherwise the response is 412, with the id of the record as `error.id`.",
+            json!({ "type": "string", "const": "*" })),
         "Prefer": header("Prefer", "`handling=strict` makes unknown members of the body an error. \
             Without it, they are ignored.", text.clone()),
         "RequestId": header("X-Request-Id", "A UUID for this request, which the log has too. Any \

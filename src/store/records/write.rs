@@ -56,6 +56,8 @@ pub enum ChangeKind {
 pub enum Precondition {
     /// Any version, and also no record.
     None,
+    /// No record.
+    Absent,
     /// Any version.
     Exists,
     /// The version with one of these entity tags.
@@ -122,7 +124,12 @@ impl Precondition {
     fn check(&self, stored: Option<&Record>) -> Result<(), Rejection> {
         let mut has_only_weak_tags = false;
         match (self, stored) {
-            (Precondition::None, _) | (Precondition::Exists, Some(_)) => return Ok(()),
+            (Precondition::None, _)
+            | (Precondition::Absent, None)
+            | (Precondition::Exists, Some(_)) => return Ok(()),
+            (Precondition::Absent, Some(record)) => {
+                return Err(Rejection::RecordExists(record.id, record.version));
+            }
             (Precondition::OneOf(tags), Some(record)) if tags.contains(&record.version.etag()) => {
                 return Ok(());
             }
