@@ -132,8 +132,9 @@ class Copy:
             self.start_sshd()
 
     def start_sshd(self):
-        for name in ("host", "client"):
-            run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.home / name])
+        # The host keys that Debian's sshd has.
+        for kind, name in (("ecdsa", "host"), ("ed25519", "host-ed25519"), ("rsa", "host-rsa"), ("ed25519", "client")):
+            run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", self.home / name])
         os.makedirs("/run/sshd", exist_ok=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -142,7 +143,7 @@ class Copy:
             "Match User tenantdesk-copy": "Match User root", "/srv/tenantdesk-copy": self.home / "root",
             "/etc/ssh/tenantdesk-copy/authorized_keys": self.home / "client.pub"})
         (self.home / "sshd_config").write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.home}/host\nPidFile none\nStrictModes no\nUsePAM no\n"
+            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.home}/host\nHostKey {self.home}/host-ed25519\nHostKey {self.home}/host-rsa\nPidFile none\nStrictModes no\nUsePAM no\n"
             f"Subsystem sftp internal-sftp\n{example}")
         start(["/usr/sbin/sshd", "-D", "-f", self.home / "sshd_config", "-E", self.home / "sshd.log"])
         until("sshd listens", lambda: socket.socket().connect_ex(("127.0.0.1", self.port)) == 0)
@@ -160,7 +161,7 @@ class Copy:
             host_key = " ".join((self.home / "host.pub").read_text().split()[:2])
             text = adapted("to-second-machine.yml", {
                 "/var/lib/tenantdesk": machine.data, "second.example:22": f"127.0.0.1:{self.port}", "user: tenantdesk-copy": "user: root",
-                "/etc/tenantdesk-copy.key": self.home / "client", "ssh-ed25519 THE-SECOND-MACHINES-KEY": host_key})
+                "/etc/tenantdesk-copy.key": self.home / "client", "ecdsa-sha2-nistp256 THE-SECOND-MACHINES-KEY": host_key})
         else:
             text = adapted("to-directory.yml", {"/var/lib/tenantdesk": machine.data, "/mnt/elsewhere/tenantdesk": self.directory})
         (self.home / "litestream.yml").write_text(text)

@@ -6,16 +6,16 @@ use std::net::Ipv4Addr;
 use serde_json::Value;
 
 use crate::support::browser::encode;
-use crate::support::proxy::{HOST, Kind, Proxy};
+use crate::support::proxy::{Deployment, Proxy};
 use crate::support::{Setup, TestServer, until, uuid};
 
 /// Sends a request with these headers through the proxy, from the address `from` of this machine,
 /// and returns the entry of the service's access log.
 fn logged(proxy: &Proxy, server: &TestServer, from: Ipv4Addr, headers: &str) -> Value {
-    let id = uuid();
+    let (id, host) = (uuid(), proxy.host());
     let mut connection = proxy.connect_from(from).unwrap();
     let request = format!(
-        "GET /customers.php HTTP/1.1\r\nHost: {HOST}\r\nX-Request-Id: {id}\r\n{headers}Connection: close\r\n\r\n"
+        "GET /customers.php HTTP/1.1\r\nHost: {host}\r\nX-Request-Id: {id}\r\n{headers}Connection: close\r\n\r\n"
     );
     connection.write_all(request.as_bytes()).unwrap();
     let mut response = Vec::new();
@@ -32,9 +32,9 @@ fn logged(proxy: &Proxy, server: &TestServer, from: Ipv4Addr, headers: &str) -> 
 
 /// A server behind each proxy.
 fn deployments() -> impl Iterator<Item = (TestServer, Proxy)> {
-    Kind::installed().map(|kind| {
+    Deployment::installed().map(|deployment| {
         let server = Setup::plain().option("--log-format").option("json").start();
-        let proxy = Proxy::start(kind, server.address());
+        let proxy = deployment.start(server.address());
         (server, proxy)
     })
 }
@@ -72,9 +72,10 @@ fn a_sign_in_through_https_sets_a_secure_cookie() {
             [("action", "sign-in"), ("tenant", &*tenant.name), ("password", &tenant.password)];
         let form = encode(&sign_in);
         let send = |origin: &str| {
+            let host = proxy.host();
             let mut connection = proxy.connect_from(Ipv4Addr::LOCALHOST).unwrap();
             let request = format!(
-                "POST /api_keys.php HTTP/1.1\r\nHost: {HOST}\r\nOrigin: {origin}\r\n\
+                "POST /api_keys.php HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\n\
                  Content-Length: {}\r\nConnection: close\r\n\r\n{form}",
                 form.len()
             );
@@ -83,7 +84,7 @@ fn a_sign_in_through_https_sets_a_secure_cookie() {
             let _ = connection.read_to_string(&mut response);
             response
         };
-        let response = send(&format!("https://{HOST}"));
+        let response = send(&format!("https://{}", proxy.host()));
         assert!(response.starts_with("HTTP/1.1 303"), "{response}");
         let mut lines = response.lines();
         let cookie = lines.find(|line| line.to_lowercase().starts_with("set-cookie:")).unwrap();
@@ -96,7 +97,8 @@ fn a_sign_in_through_https_sets_a_secure_cookie() {
 /// The status line of a response.
 fn status(proxy: &Proxy, from: Ipv4Addr, target: &str) -> String {
     let mut connection = proxy.connect_from(from).unwrap();
-    let request = format!("GET {target} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+    let host = proxy.host();
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     connection.write_all(request.as_bytes()).unwrap();
     let mut response = Vec::new();
     let _ = connection.read_to_end(&mut response);

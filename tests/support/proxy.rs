@@ -84,36 +84,68 @@ impl Deployment {
         }
     }
 
+    fn all() -> impl Iterator<Item = Deployment> {
+        Kind::ALL.into_iter().flat_map(|kind| {
+            [false, true].map(|several_machines| Deployment { kind, several_machines })
+        })
+    }
+
+    /// The deployments whose proxy is installed.
+    pub(crate) fn installed() -> impl Iterator<Item = Deployment> {
+        Deployment::all().filter(|deployment| deployment.kind.is_installed())
+    }
+
     /// The deployment that [`BEHIND_PROXY`] names.
     pub(crate) fn of_this_run() -> Option<Deployment> {
         static CHOSEN: OnceLock<Option<Deployment>> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
             let name = std::env::var(BEHIND_PROXY).ok()?;
-            let mut all = Kind::ALL.into_iter().flat_map(|kind| {
-                [false, true].map(|several_machines| Deployment { kind, several_machines })
-            });
-            let chosen = all.find(|deployment| deployment.name() == name);
+            let chosen = Deployment::all().find(|deployment| deployment.name() == name);
             Some(chosen.unwrap_or_else(|| panic!("{BEHIND_PROXY}={name} names no deployment")))
         })
     }
 
+    /// The host of the service.
+    pub(crate) fn host(self) -> &'static str {
+        if self.several_machines { TENANT_HOST } else { HOST }
+    }
+
     /// Starts the proxy in front of `server`, with rates that no test reaches.
     pub(crate) fn start(self, server: SocketAddr) -> Proxy {
-        if self.several_machines {
-            let routes = format!("{TENANT_HOST} one{}\n", self.kind.end_of_route());
-            Proxy::start_several(self.kind, [server; 3], &routes)
-        } else {
-            Proxy::start(self.kind, server)
-        }
+        self.start_with(server, unlimited)
     }
+
+    /// Starts the proxy in front of `server`. `changed` returns the text to use in place of a file
+    /// of the example.
+    pub(crate) fn start_with(
+        self,
+        server: SocketAddr,
+        changed: impl Fn(String) -> String,
+    ) -> Proxy {
+        let routes = format!("{TENANT_HOST} one{}\n", self.kind.end_of_route());
+        let machines = [server; 3];
+        Proxy::launch(self, |home, address| match self {
+            Deployment { several_machines: true, .. } => {
+                several(self.kind, home, address, machines, &routes, &changed)
+            }
+            Deployment { kind: Kind::Nginx, .. } => {
+                nginx(home, &nginx_site(home, address, server, &changed))
+            }
+            Deployment { kind: Kind::Caddy, .. } => {
+                caddy(home, &caddy_site(home, address, server, &changed))
+            }
+        })
+    }
+}
+
+/// The example with rates that no test reaches.
+fn unlimited(text: String) -> String {
+    text.replace("rate=50r/s", "rate=99999r/s").replace("s 50;", "s 5000;")
 }
 
 /// The host that requests of this run name unless they name another.
 pub(crate) fn host() -> &'static str {
-    match Deployment::of_this_run() {
-        Some(Deployment { several_machines: true, .. }) => TENANT_HOST,
-        _ => HOST,
-    }
+    Deployment::of_this_run().map_or(HOST, Deployment::host)
 }
 
 /// Whether proxies add the header `name` to responses.
@@ -130,41 +162,29 @@ pub(crate) struct Proxy {
     reload: String,
     home: PathBuf,
     certificate: Arc<Certificate>,
+    /// The host of the service.
+    host: &'static str,
 }
 
 impl Proxy {
-    /// Starts one in front of `server`, with rates that no test reaches.
-    pub(crate) fn start(kind: Kind, server: SocketAddr) -> Proxy {
-        Proxy::start_with(kind, server, |text| {
-            text.replace("rate=50r/s", "rate=99999r/s").replace("s 50;", "s 5000;")
-        })
-    }
-
-    /// Starts one in front of `server`; `changed` returns the configuration to use in place of the
-    /// example.
-    pub(crate) fn start_with(
-        kind: Kind,
-        server: SocketAddr,
-        changed: impl Fn(String) -> String,
-    ) -> Proxy {
-        Proxy::launch(kind, |home, address| match kind {
-            Kind::Nginx => nginx(home, &nginx_site(address, server, &changed)),
-            Kind::Caddy => caddy(home, &caddy_site(address, server, &changed)),
-        })
+    /// The host of the service behind it.
+    pub(crate) fn host(&self) -> &'static str {
+        self.host
     }
 
     /// Starts one in front of machines, named `one`, `two` and `three` in `routes`.
     pub(crate) fn start_several(kind: Kind, machines: [SocketAddr; 3], routes: &str) -> Proxy {
-        Proxy::launch(kind, |home, address| {
-            fs::write(home.join("routes"), routes).unwrap();
-            match kind {
-                Kind::Nginx => nginx(home, &several_nginx_site(home, address, machines)),
-                Kind::Caddy => caddy(home, &several_caddy_site(home, address, machines)),
-            }
+        let deployment = Deployment { kind, several_machines: true };
+        Proxy::launch(deployment, |home, address| {
+            several(kind, home, address, machines, routes, &unlimited)
         })
     }
 
-    fn launch(kind: Kind, command: impl Fn(&Path, SocketAddr) -> (Command, String)) -> Proxy {
+    fn launch(
+        deployment: Deployment,
+        command: impl Fn(&Path, SocketAddr) -> (Command, String),
+    ) -> Proxy {
+        let host = deployment.host();
         let certificate = certificate();
         let home = certificate.home.path().join(uuid());
         fs::create_dir(&home).unwrap();
@@ -177,13 +197,13 @@ impl Proxy {
             let mut child =
                 command.stdin(Stdio::null()).stdout(streams.0).stderr(streams.1).spawn().unwrap();
             if answers(&mut child, address) {
-                return Proxy { child, address, reload, home, certificate };
+                return Proxy { child, address, reload, home, certificate, host };
             }
             let _ = child.kill();
             let _ = child.wait();
             log = fs::read_to_string(home.join("log")).unwrap_or_default();
         }
-        panic!("{} does not start: {log}", kind.program());
+        panic!("{} does not start: {log}", deployment.kind.program());
     }
 
     /// The shell command that reloads its configuration.
@@ -276,40 +296,81 @@ fn replace_all<const N: usize>(example: String, replacements: [(&str, String); N
     })
 }
 
+/// Writes the file that the examples of `kind` share into `home`. Returns its path.
+fn shared(kind: Kind, home: &Path, changed: &impl Fn(String) -> String) -> String {
+    let path = home.join("tenantdesk-site");
+    let file = format!("{}/tenantdesk-site", kind.program());
+    fs::write(&path, changed(example(&file))).unwrap();
+    path.display().to_string()
+}
+
+fn several(
+    kind: Kind,
+    home: &Path,
+    address: SocketAddr,
+    machines: [SocketAddr; 3],
+    routes: &str,
+    changed: &impl Fn(String) -> String,
+) -> (Command, String) {
+    fs::write(home.join("routes"), routes).unwrap();
+    match kind {
+        Kind::Nginx => nginx(home, &several_nginx_site(home, address, machines, changed)),
+        Kind::Caddy => caddy(home, &several_caddy_site(home, address, machines, changed)),
+    }
+}
+
 fn nginx_site(
+    home: &Path,
     address: SocketAddr,
     server: SocketAddr,
-    changed: impl Fn(String) -> String,
+    changed: &impl Fn(String) -> String,
+) -> String {
+    let replacements = [("server 127.0.0.1:8080;", format!("server {server};"))];
+    nginx_servers(
+        home,
+        address,
+        changed,
+        replace_all(example("nginx/tenantdesk.conf"), replacements),
+    )
+}
+
+fn several_nginx_site(
+    home: &Path,
+    address: SocketAddr,
+    machines: [SocketAddr; 3],
+    changed: &impl Fn(String) -> String,
+) -> String {
+    let [one, two, three] = machines;
+    let replacements = [
+        ("server 10.0.0.11:8080;", format!("server {one};")),
+        ("server 10.0.0.12:8080;", format!("server {two};")),
+        ("/etc/nginx/tenantdesk-routes", home.join("routes").display().to_string()),
+    ];
+    let site = replace_all(example("several/nginx.conf"), replacements);
+    let site = format!("upstream tenantdesk_three {{ server {three}; keepalive 32; }}\n{site}");
+    nginx_servers(home, address, changed, site)
+}
+
+/// Replaces the addresses and files that both examples of nginx have.
+fn nginx_servers(
+    home: &Path,
+    address: SocketAddr,
+    changed: &impl Fn(String) -> String,
+    site: String,
 ) -> String {
     let certificate = certificate();
     let Certificate { certificate, key, .. } = &*certificate;
     let plain = plain(address);
     let replacements = [
-        ("server 127.0.0.1:8080;", format!("server {server};")),
         ("listen 80;", format!("listen {plain};")),
         ("listen [::]:80;", String::new()),
-        ("listen 443 ssl;", format!("listen {address} ssl;")),
-        ("listen [::]:443 ssl;", String::new()),
+        ("listen 443 ssl http2;", format!("listen {address} ssl http2;")),
+        ("listen [::]:443 ssl http2;", String::new()),
         ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
         ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
+        ("/etc/nginx/tenantdesk-site", shared(Kind::Nginx, home, changed)),
     ];
-    replace_all(changed(example("nginx/tenantdesk.conf")), replacements)
-}
-
-fn several_nginx_site(home: &Path, address: SocketAddr, machines: [SocketAddr; 3]) -> String {
-    let [one, two, three] = machines;
-    let certificate = certificate();
-    let Certificate { certificate, key, .. } = &*certificate;
-    let replacements = [
-        ("server 10.0.0.11:8080;", format!("server {one};")),
-        ("server 10.0.0.12:8080;", format!("server {two};")),
-        ("listen 443 ssl;", format!("listen {address} ssl;")),
-        ("/etc/nginx/tenantdesk-routes", home.join("routes").display().to_string()),
-        ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
-        ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
-    ];
-    let site = replace_all(example("several/nginx.conf"), replacements);
-    format!("upstream tenantdesk_three {{ server {three}; keepalive 32; }}\n{site}")
+    replace_all(changed(site), replacements)
 }
 
 /// Returns the command that runs it, and the shell command that reloads its configuration.
@@ -341,9 +402,10 @@ fn user() -> String {
 }
 
 fn caddy_site(
+    home: &Path,
     address: SocketAddr,
     server: SocketAddr,
-    changed: impl Fn(String) -> String,
+    changed: &impl Fn(String) -> String,
 ) -> String {
     let certificate = certificate();
     let Certificate { certificate, key, .. } = &*certificate;
@@ -360,27 +422,37 @@ fn caddy_site(
         ("\n{\n", "\n{\n\tadmin off\n\tauto_https off\n".to_owned()),
         ("\ndesk.example {", format!("\n{site}")),
         ("\nhttp://desk.example {", plain),
-        ("127.0.0.1:8080 {", format!("{server} {{")),
+        ("127.0.0.1:8080\n}", format!("{server}\n}}")),
+        ("/etc/caddy/tenantdesk-site", shared(Kind::Caddy, home, changed)),
     ];
     replace_all(changed(example("caddy/Caddyfile")), replacements)
 }
 
-fn several_caddy_site(home: &Path, address: SocketAddr, machines: [SocketAddr; 3]) -> String {
+fn several_caddy_site(
+    home: &Path,
+    address: SocketAddr,
+    machines: [SocketAddr; 3],
+    changed: &impl Fn(String) -> String,
+) -> String {
     let [one, two, three] = machines;
     let certificate = certificate();
     let Certificate { certificate, key, .. } = &*certificate;
     let global = format!("\n{{\n\tadmin {}\n\tauto_https off\n", free_address());
     let site = format!("\nhttps://*.desk.example:{} {{\n\tbind {}\n", address.port(), address.ip());
+    let plain = plain(address);
+    let plain = format!("\nhttp://*.desk.example:{} {{\n\tbind {}", plain.port(), plain.ip());
     let replacements = [
         ("\n{\n", global),
         ("\n*.desk.example {\n", site),
+        ("\nhttp://*.desk.example {", plain),
         ("one 10.0.0.11:8080", format!("one {one}")),
         ("two 10.0.0.12:8080", format!("two {two}\n\timport machine three {three}")),
         ("/etc/caddy/tenantdesk-routes", home.join("routes").display().to_string()),
+        ("/etc/caddy/tenantdesk-site", shared(Kind::Caddy, home, changed)),
         ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
         ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
     ];
-    replace_all(example("several/Caddyfile"), replacements)
+    replace_all(changed(example("several/Caddyfile")), replacements)
 }
 
 /// Returns the command that runs it, and the shell command that reloads its configuration.
