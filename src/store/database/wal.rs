@@ -100,10 +100,17 @@ impl Database {
     ) -> rusqlite::Result<u64> {
         self.limit_wal(connection)?;
         let mode = if truncate { "TRUNCATE" } else { "PASSIVE" };
-        let mut checkpoint =
-            connection.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?;
-        let frames = checkpoint.query_row([], |row| row.get::<_, i64>(1));
-        let frames = frames.inspect_err(end_if_not_synced)?;
+        self.run_checkpoint(connection, mode).inspect_err(end_if_not_synced)
+    }
+
+    /// How many bytes of the WAL are in use.
+    pub(crate) fn used_wal(&self, connection: &Connection) -> rusqlite::Result<u64> {
+        self.run_checkpoint(connection, "NOOP")
+    }
+
+    fn run_checkpoint(&self, connection: &Connection, mode: &str) -> rusqlite::Result<u64> {
+        let sql = format!("PRAGMA wal_checkpoint({mode})");
+        let frames: i64 = connection.prepare_cached(&sql)?.query_row([], |row| row.get(1))?;
         // If another process makes a checkpoint at this moment, SQLite says -1.
         let bytes = u64::try_from(frames).map(|frames| frames.saturating_mul(FRAME));
         Ok(bytes.unwrap_or_else(|_| self.wal_length()))

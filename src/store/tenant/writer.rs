@@ -71,9 +71,11 @@ const MAX_WAITING: usize = 1_024;
 /// changes would wait for a step.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Changed records after which a step of upkeep is due, also while mutations wait. They add some
-/// 8 MiB to the WAL.
+/// Changed records after which a step of upkeep is due, also while mutations wait.
 const CHANGES: usize = 170;
+
+/// The bytes of the WAL from which on a step of upkeep copies the WAL into the file.
+const COPIED_WAL: u64 = 8 << 20;
 
 /// The most entries, and the most responses, that one step of upkeep removes. It is more than the
 /// groups between two steps add.
@@ -223,7 +225,7 @@ struct WriterThread {
     next_wait: u64,
     /// When the mutation that runs is interrupted.
     time_limit: Arc<Mutex<Option<Instant>>>,
-    /// The records that were changed since the last checkpoint, at most.
+    /// The records that were changed since the last step of upkeep that was due, at most.
     changes: usize,
     /// Whether there may be something to remove.
     has_upkeep: bool,
@@ -298,7 +300,10 @@ impl WriterThread {
         }
         if self.changes >= CHANGES {
             self.changes = 0;
-            self.file.database.checkpoint(connection, false)?;
+            // A checkpoint copies each page once, so a longer WAL has fewer copies for each change.
+            if self.file.database.used_wal(connection)? >= COPIED_WAL {
+                self.file.database.checkpoint(connection, false)?;
+            }
         }
         Ok(())
     }
