@@ -139,11 +139,7 @@ impl Api {
     ) -> Result<(Arc<Tenant>, Action, RateLimitStatus), ApiError> {
         let (key, now) = (&principal.key, request.received_at);
         // Tenant database.
-        let tenant = if request.method.is_safe() {
-            self.tenants.open_to_read(key.tenant_id)?
-        } else {
-            self.tenants.open(key.tenant_id)?
-        };
+        let tenant = self.tenants.open(key.tenant_id)?;
         // Scope. If the path does not have the method, no scope is needed: the check of the method
         // answers 405.
         let endpoint = Endpoint::find(endpoints, &request.method);

@@ -35,7 +35,7 @@ use crate::config::TenantLimits;
 use crate::model::TenantId;
 use writer::{INSTRUCTIONS, LastFailure, OpenFile, Writer, Writers, send, unavailable};
 
-/// How long reads rely on a look at the path of the file.
+/// How long requests rely on a look at the path of the file.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
@@ -90,13 +90,17 @@ impl Tenants {
         }
     }
 
-    /// The tenant's open file, opened if necessary.
+    /// The tenant's open file, opened if necessary. A look at its path is good for a moment: a read
+    /// may still use a file that has just been replaced. A write looks again, in the writer.
     pub fn open(&self, id: TenantId) -> Result<Arc<Tenant>, StoreError> {
         let slot = self.slot(id);
         let mut state = slot.state.try_lock_for(LOCK_WAIT).ok_or(StoreError::Busy)?;
         match &mut *state {
-            State::Open(tenant, used) if tenant.is_current() => {
-                *used = Instant::now();
+            State::Open(tenant, looked) if looked.elapsed() < LOOK_AGAIN => {
+                return Ok(Arc::clone(tenant));
+            }
+            State::Open(tenant, looked) if tenant.is_current() => {
+                *looked = Instant::now();
                 return Ok(Arc::clone(tenant));
             }
             State::Failed(at, kind) if at.elapsed() < RETRY_AFTER => return Err(*kind),
@@ -117,17 +121,6 @@ impl Tenants {
                 Err(unavailable(&slot.failure, &database, error.kind(), &error))
             }
         }
-    }
-
-    /// The tenant's open file for a read, which relies for a moment on the last look at its path. A
-    /// write must not: the file may have been replaced since.
-    pub fn open_to_read(&self, id: TenantId) -> Result<Arc<Tenant>, StoreError> {
-        if let Some(State::Open(tenant, looked)) = self.slot(id).state.try_lock().as_deref()
-            && looked.elapsed() < LOOK_AGAIN
-        {
-            return Ok(Arc::clone(tenant));
-        }
-        self.open(id)
     }
 
     fn open_file(

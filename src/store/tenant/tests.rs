@@ -158,15 +158,22 @@ fn a_file_that_is_deleted_or_idle_is_closed() {
 }
 
 #[test]
-fn a_write_notices_at_once_that_the_file_is_gone_and_a_read_soon() {
+fn a_write_notices_at_once_that_the_file_is_another_one_or_gone_and_a_read_soon() {
     let directory = data_dir(2);
     let tenants = tenants(&directory);
-    for id in [ONE, TenantId(2)] {
-        assert!(!exists(&tenants.open_to_read(id).unwrap(), 1));
-        fs::remove_file(tenant_database(directory.path(), id).path()).unwrap();
-    }
-    assert!(tenants.open(ONE).is_err());
-    wait_until(|| tenants.open_to_read(TenantId(2)).is_err());
+    let tenant = tenants.open(ONE).unwrap();
+    add_customer(&tenant, "");
+    add_customer(&tenant, "");
+    let file = tenant_database(directory.path(), ONE);
+    file.remove();
+    fs::rename(tenant_database(directory.path(), TenantId(2)).path(), file.path()).unwrap();
+    add_customer(&tenant, "");
+    let sql = "SELECT max(id) FROM customers";
+    let count: i64 = connect(&directory).query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 1, "the other file has the third customer alone");
+    file.remove();
+    assert_eq!(run(&tenant, vec![create("lost", "")]), Outcome::Failed(StoreError::Unavailable));
+    wait_until(|| tenants.open(ONE).is_err());
 }
 
 #[test]

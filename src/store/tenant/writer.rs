@@ -40,7 +40,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::config::TenantLimits;
 use crate::files::{RESERVE, free_space};
 use crate::model::TenantId;
-use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
+use crate::store::database::{self, Database, FileIdentity, LOCK_WAIT, Role, execute};
 use crate::store::error::{OpenError, StoreError};
 use crate::store::records::{Reading, Writing, remove_old_entries};
 use crate::store::registry::Registry;
@@ -185,6 +185,7 @@ impl Writer {
             file,
             waiting,
             connection: None,
+            identity: None,
             next_wait: LONG_WAL,
             time_limit: Arc::default(),
             changes: 0,
@@ -221,6 +222,8 @@ struct WriterThread {
     waiting: Receiver<Mutation>,
     /// Opened with the first mutation, and again after a failure.
     connection: Option<Connection>,
+    /// The file of the connection.
+    identity: Option<FileIdentity>,
     /// The length of the WAL from which on a group waits for its readers.
     next_wait: u64,
     /// When the mutation that runs is interrupted.
@@ -234,9 +237,11 @@ struct WriterThread {
 impl WriterThread {
     fn run(&mut self) {
         while let Some(first) = self.next() {
+            // An open connection goes on with a file that was removed or replaced.
+            let found = self.file.database.identity().ok();
             let connection = match self.connection.take() {
-                Some(connection) => Ok(connection),
-                None => self.connect(lock_wait(first.since)),
+                Some(connection) if found == self.identity => Ok(connection),
+                _ => self.connect(lock_wait(first.since)),
             };
             match connection {
                 // If its state is unknown, the next group opens another connection.
@@ -493,7 +498,8 @@ impl WriterThread {
         self.report(StoreError::of(error), error)
     }
 
-    fn connect(&self, wait: Duration) -> Result<Connection, OpenError> {
+    fn connect(&mut self, wait: Duration) -> Result<Connection, OpenError> {
+        self.identity = Some(self.file.database.identity()?);
         let mut connection = self.file.database.open(Role::Writer)?;
         let (time_limit, writers) = (Arc::clone(&self.time_limit), Arc::clone(&self.file.writers));
         let is_over = move || {
