@@ -1,7 +1,8 @@
 //! The writer, reads with a deadline, limits of size, and imports.
 
 use std::fs;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::{self, Sender};
 
 use rusqlite::Connection;
 use uuid::Uuid;
@@ -363,18 +364,18 @@ fn a_writer_that_has_panicked_is_replaced() {
 /// Returns the outcomes of all.
 fn outcomes_of_group(tenant: &Tenant, submit: impl FnOnce(&Sender<Outcome>)) -> Vec<Outcome> {
     let (running, is_running) = mpsc::channel();
-    let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
+    let (go, may_go) = mpsc::channel::<()>();
     let (report, outcomes) = mpsc::channel();
     // It holds the writer until all others wait.
     let answer = Box::new(move |_: &[_]| {
         running.send(()).unwrap();
-        may_go.recv().unwrap();
+        let _ = may_go.recv();
         ANSWER
     });
     tenant.mutate(Mutation { answer, ..mutation(&report, vec![create("the first", "")]) });
     is_running.recv().unwrap();
     submit(&report);
-    go.send(()).unwrap();
+    drop(go);
     drop(report);
     outcomes.iter().collect()
 }
@@ -394,6 +395,35 @@ fn a_rejection_beside_a_change_that_cannot_be_committed_is_not_reported() {
     });
     assert_eq!(outcomes, [(); 3].map(|()| Outcome::Failed(StoreError::Unavailable)));
     assert!(!exists(&tenant, 1));
+}
+
+/// A mutation of one change has no savepoint, so its panic takes the group with it, once.
+#[test]
+fn a_group_in_which_a_single_change_panics_runs_again() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    let answers = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&answers);
+    let outcomes = outcomes_of_group(&tenant, |report| {
+        let answer = Box::new(move |_: &[_]| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            ANSWER
+        });
+        let kept = mutation(report, vec![create("kept", "")]);
+        tenant.mutate(Mutation { answer, ..kept });
+        let answer = Box::new(|_: &[_]| panic!("on purpose"));
+        let panics = mutation(report, vec![create("panics", "")]);
+        tenant.mutate(Mutation { answer, ..panics });
+        tenant.mutate(mutation(report, vec![create("after it", "")]));
+    });
+    assert_eq!(outcomes, [DONE, DONE, Outcome::Failed(StoreError::Internal), DONE]);
+    assert_eq!(answers.load(Ordering::Relaxed), 2, "the group has run twice");
+    let file = connect(&directory);
+    let sql = "SELECT group_concat(name) FROM (SELECT name FROM customers ORDER BY id)";
+    let names: String = file.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(names, "the first,kept,after it");
+    assert_eq!(change_log_problems(&file, &TENANT).unwrap(), [""; 0]);
 }
 
 #[test]

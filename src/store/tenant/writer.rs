@@ -10,8 +10,10 @@
 //!
 //! 1. `BEGIN IMMEDIATE` takes the file's lock. The lock also keeps out commands such as `import`,
 //!    which write from other processes.
-//! 2. Each mutation runs in its own savepoint. If the 7th of 40 fails or panics, only the writes of
-//!    the 7th are rolled back.
+//! 2. Each mutation runs. If the 7th of 40 is rejected, it has written nothing. If SQLite fails or the
+//!    7th panics, the group is rolled back, and runs again with a savepoint for each mutation. Then
+//!    only the writes of the 7th are rolled back. (A batch may be rejected after writes of its
+//!    first operations, so it always has a savepoint.)
 //! 3. The transaction commits and syncs.
 //! 4. Each of the 40 clients gets its response.
 //!
@@ -348,75 +350,90 @@ impl WriterThread {
         }
         let shortage = shortened.and_then(|wal| self.find_shortage(&transaction, wal, free));
         let shortage = shortage.unwrap_or_else(|error| Some(self.write_failed(&error)));
-        let (mut changes, mut ran) = (0, Vec::new());
+        let (mut group, mut outcomes, mut changes) = (vec![first], Vec::new(), 0);
         // Why SQLite has ended the transaction by itself, on a full disk for example.
         let mut ended = None;
-        let mut next = Some(first);
-        while let Some(mutation) = next {
+        let mut with_savepoints = false;
+        while let Some(mutation) = group.get(outcomes.len()) {
             let writing = Writing::new(&transaction, &mutation.context);
-            let outcome = self.run_mutation(&writing, &mutation, shortage);
-            let outcome =
-                outcome.unwrap_or_else(|error| Outcome::Failed(self.write_failed(&error)));
+            let outcome = self.run_mutation(&writing, mutation, shortage, with_savepoints);
             // A rolled back change has taken its time, too.
             changes += mutation.changes.len().max(writing.changed());
             if transaction.is_autocommit() {
                 ended = Some(match outcome {
-                    Outcome::Failed(error) => error,
+                    Some(Outcome::Failed(error)) => error,
                     _ => StoreError::Unavailable,
                 });
+                break;
             }
-            ran.push((mutation.send, outcome));
-            let takes_more = changes < GROUP && ended.is_none();
-            next = if takes_more { self.waiting.try_recv().ok() } else { None };
+            if let Some(outcome) = outcome {
+                outcomes.push(outcome);
+            } else {
+                let begun = execute(&transaction, "ROLLBACK")
+                    .and_then(|()| execute(&transaction, "BEGIN IMMEDIATE"))
+                    .map_err(|error| self.write_failed(&error));
+                if let Err(error) = begun.and_then(|()| self.check_active()) {
+                    ended = Some(error);
+                    break;
+                }
+                outcomes.clear();
+                with_savepoints = true;
+            }
+            if changes < GROUP && outcomes.len() == group.len() {
+                group.extend(self.waiting.try_recv());
+            }
         }
         let committed = match ended {
             Some(error) => Err(error),
             None => database::commit(transaction).map_err(|error| self.write_failed(&error)),
         };
-        for (client, outcome) in ran {
-            // A rejection, too, depends on the commit: its reason may be a change of the same group.
-            match (committed, outcome) {
-                (Err(error), outcome) if !matches!(outcome, Outcome::Failed(_)) => {
-                    send(client, Outcome::Failed(error));
-                }
-                (_, outcome) => send(client, outcome),
-            }
-        }
+        answer(group, outcomes, committed);
         self.changes += changes;
         self.has_upkeep = true;
         committed.is_ok()
     }
 
-    /// Runs one mutation in a savepoint.
+    /// Runs one mutation. Returns `None` if the group must run again, with savepoints.
+    ///
+    /// Every rejection of a change comes before its first write, so a mutation of one change needs no
+    /// savepoint, which would copy each page that the change writes. Only if it panics, or if SQLite
+    /// fails, its writes cannot be told from those of the group.
     fn run_mutation(
         &self,
         writing: &Writing<'_>,
         mutation: &Mutation,
         shortage: Option<StoreError>,
-    ) -> rusqlite::Result<Outcome> {
+        with_savepoints: bool,
+    ) -> Option<Outcome> {
         let transaction = writing.connection();
-        execute(transaction, "SAVEPOINT mutation")?;
+        let has_savepoint = with_savepoints || mutation.changes.len() > 1;
+        let savepoint = |sql| if has_savepoint { execute(transaction, sql) } else { Ok(()) };
+        if let Err(error) = savepoint("SAVEPOINT mutation") {
+            return Some(Outcome::Failed(self.write_failed(&error)));
+        }
         *self.time_limit.lock() = Some(Instant::now() + MUTATION_TIME);
         let ran = catch_unwind(AssertUnwindSafe(|| mutation.run(writing, shortage)));
         *self.time_limit.lock() = None;
         let outcome = match ran {
             Ok(Ok(outcome)) => outcome,
+            _ if !has_savepoint && !transaction.is_autocommit() => return None,
             Ok(Err(error)) => Outcome::Failed(self.write_failed(&error)),
             Err(_) => {
                 tracing::error!("a mutation panicked and is undone");
                 Outcome::Failed(StoreError::Internal)
             }
         };
-        if !matches!(outcome, Outcome::Changed(_)) {
-            if transaction.is_autocommit() {
-                return Ok(outcome);
-            }
-            execute(transaction, "ROLLBACK TO mutation")?;
+        if transaction.is_autocommit() {
+            return Some(outcome);
         }
-        if !transaction.is_autocommit() {
-            execute(transaction, "RELEASE mutation")?;
+        let rolled_back = match outcome {
+            Outcome::Changed(_) => Ok(()),
+            _ => savepoint("ROLLBACK TO mutation"),
+        };
+        match rolled_back.and_then(|()| savepoint("RELEASE mutation")) {
+            Ok(()) => Some(outcome),
+            Err(error) => Some(Outcome::Failed(self.write_failed(&error))),
         }
-        Ok(outcome)
     }
 
     /// Answers a mutation that the file does not take. A repeat gets its response all the same: a
@@ -524,6 +541,20 @@ impl WriterThread {
         let sql = "UPDATE changes_state SET max_size = ?1 WHERE max_size IS NOT ?1";
         transaction.execute(sql, [size])?;
         database::commit(transaction)
+    }
+}
+
+/// Sends the outcomes of a group. If `committed` is an error, there may be fewer outcomes than
+/// mutations.
+fn answer(group: Vec<Mutation>, outcomes: Vec<Outcome>, committed: Result<(), StoreError>) {
+    let mut outcomes = outcomes.into_iter();
+    for mutation in group {
+        // A rejection, too, depends on the commit: its reason may be a change of the same group.
+        let outcome = match (committed, outcomes.next()) {
+            (_, Some(Outcome::Failed(error))) | (Err(error), _) => Outcome::Failed(error),
+            (Ok(()), outcome) => outcome.unwrap_or(Outcome::Failed(StoreError::Internal)),
+        };
+        send(mutation.send, outcome);
     }
 }
 
