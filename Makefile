@@ -1,11 +1,14 @@
 # The tasks of this repository. CONTRIBUTING.md says when to run them.
 
-.PHONY: test ci bench release golden openapi
+.PHONY: test proof ci bench release golden openapi
 
-test: # the tests that need only common programs
+test: # the tests that need only Rust and a C compiler
 	cargo test
 
-ci: # all checks, on Debian as root
+proof: # all other tests, and what cargo test samples at full length; on Debian, as root in a container or a virtual machine
+	tests/proof
+
+ci: # the checks of every change, on Debian as root
 	.ci/run
 
 bench: # the speed; lab/README.md has the options
@@ -15,9 +18,10 @@ bench: # the speed; lab/README.md has the options
 release: # the files of a release in target/dist, as root
 	release/build
 
-golden: # the messages of errors, the guide's responses, the OpenAPI document; their diff is the change that clients see
+golden: # the messages of errors, the guide's responses (with curl, Python and Node.js), the OpenAPI document; their diff is the
+        # change that clients see
 	UPDATE_GOLDEN=1 cargo test --test contract messages
-	UPDATE_GOLDEN=1 cargo test --test operator guide
+	UPDATE_GOLDEN=1 cargo test --test examples guide
 	UPDATE_GOLDEN=1 cargo test --test openapi
 
 openapi: # docs/openapi.json, from the declarations and docs/guide.md

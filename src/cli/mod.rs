@@ -260,7 +260,7 @@ mod tests {
     /// `command` and all commands below it, each with its path.
     fn commands(command: &clap::Command, path: &str) -> Vec<(String, clap::Command)> {
         let mut found = vec![(path.to_owned(), command.clone())];
-        for child in command.get_subcommands() {
+        for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
             found.extend(commands(child, &format!("{path} {}", child.get_name())));
         }
         found

@@ -158,8 +158,8 @@ fn texts_of_a_file_do_not_control_the_terminal() {
 
 /// The import blocks while its output is not read, so its memory can be measured.
 #[test]
-#[ignore = "takes 5 s; .ci/run runs it"]
-fn long_a_hundred_thousand_faults_take_no_memory() {
+#[ignore = "takes 5 s; `make proof` runs it"]
+fn proof_a_hundred_thousand_faults_take_no_memory() {
     let shop = Shop::new();
     shop.write("a.csv", format!("name\n{}", "x\n".repeat(100_000)));
     let mut command = shop.data_dir.command();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::contract::{is_timestamp, scopes};
 use crate::support::server::run;
-use crate::support::{ALL, DEADLINE, DataDir, Setup, TestServer, database, has, until};
+use crate::support::{ALL, DEADLINE, DataDir, Setup, TestServer, database, until};
 
 /// A place with a data directory and no server.
 fn place_with(tenants: &[&str]) -> Arc<DataDir> {
@@ -80,10 +80,8 @@ fn health_asks_whether_the_server_is_ready() {
 }
 
 #[test]
-fn health_says_why_a_server_is_not_ready() {
-    if !has("openssl", "version") {
-        return;
-    }
+#[ignore = "needs openssl; `make proof` runs it"]
+fn proof_health_says_why_a_server_is_not_ready() {
     let server = Setup::plain().over_tls().start();
     let address = server.address().to_string();
     server.cli(&["health", &address]).fails_saying("HTTPS");
@@ -533,10 +531,8 @@ fn serve_can_make_tenants_and_says_their_secrets_once() {
 }
 
 #[test]
-fn the_curl_line_that_serve_prints_works_when_pasted() {
-    if !has("curl", "--version") {
-        return;
-    }
+#[ignore = "needs curl; `make proof` runs it"]
+fn proof_the_curl_line_that_serve_prints_works_when_pasted() {
     let server = Setup::plain().option("--create-tenant").option("demo").start();
     let output = server.output();
     let start = output.find("curl ").unwrap_or_else(|| panic!("no curl line: {output}"));

@@ -40,40 +40,37 @@ fn run_again(modules: &[&str], variable: &str, value: &str) {
 
 #[track_caller]
 fn run_behind(kind: Kind, several_machines: bool) {
-    if kind.is_installed() {
-        let name = Deployment { kind, several_machines }.name();
-        let modules =
-            if several_machines { IN_FRONT_OF_SEVERAL_AGAIN } else { BEHIND_A_PROXY_AGAIN };
-        run_again(modules, proxy::BEHIND_PROXY, name);
-    }
+    let name = Deployment { kind, several_machines }.name();
+    let modules = if several_machines { IN_FRONT_OF_SEVERAL_AGAIN } else { BEHIND_A_PROXY_AGAIN };
+    run_again(modules, proxy::BEHIND_PROXY, name);
 }
 
 #[test]
-#[ignore = "takes 5 s; .ci/run runs it"]
-fn long_the_contract_holds_over_https() {
+#[ignore = "takes 5 s; `make proof` runs it"]
+fn proof_the_contract_holds_over_https() {
     run_again(OVER_TLS_AGAIN, OVER_TLS, "1");
 }
 
 #[test]
-#[ignore = "takes 10 s; .ci/run runs it"]
-fn long_the_contract_holds_behind_nginx() {
+#[ignore = "takes 10 s; `make proof` runs it"]
+fn proof_the_contract_holds_behind_nginx() {
     run_behind(Kind::Nginx, false);
 }
 
 #[test]
-#[ignore = "takes 10 s; .ci/run runs it"]
-fn long_the_contract_holds_behind_caddy() {
+#[ignore = "takes 10 s; `make proof` runs it"]
+fn proof_the_contract_holds_behind_caddy() {
     run_behind(Kind::Caddy, false);
 }
 
 #[test]
-#[ignore = "takes 2 s; .ci/run runs it"]
-fn long_the_contract_holds_behind_nginx_with_several_machines() {
+#[ignore = "takes 2 s; `make proof` runs it"]
+fn proof_the_contract_holds_behind_nginx_with_several_machines() {
     run_behind(Kind::Nginx, true);
 }
 
 #[test]
-#[ignore = "takes 2 s; .ci/run runs it"]
-fn long_the_contract_holds_behind_caddy_with_several_machines() {
+#[ignore = "takes 2 s; `make proof` runs it"]
+fn proof_the_contract_holds_behind_caddy_with_several_machines() {
     run_behind(Kind::Caddy, true);
 }

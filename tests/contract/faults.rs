@@ -199,8 +199,8 @@ fn assert_others_do_not_wait(
 }
 
 #[test]
-#[ignore = "takes 6 s; .ci/run runs it"]
-fn long_a_file_with_a_long_write_of_another_process() {
+#[ignore = "takes 6 s; `make proof` runs it"]
+fn proof_a_file_with_a_long_write_of_another_process() {
     let fixture = Fixture::new(Setup::without_rate_limit());
     fixture.api.customer("Before");
     let locked = database(&fixture.tenant.file());
@@ -230,8 +230,8 @@ fn a_write_waits_for_a_short_lock() {
 }
 
 #[test]
-#[ignore = "takes 7 s; .ci/run runs it"]
-fn long_a_file_that_another_process_locks_exclusively() {
+#[ignore = "takes 7 s; `make proof` runs it"]
+fn proof_a_file_that_another_process_locks_exclusively() {
     let fixture = Fixture::new(Setup::without_rate_limit());
     let locked = database(&fixture.tenant.file());
     locked.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT").unwrap();
@@ -349,8 +349,9 @@ fn others_do_not_wait_for_a_sync_that_takes_long() {
 #[test]
 fn reads_of_idle_tenants_do_not_wait_for_a_disk_that_hangs() {
     let syncs = Syncs::new();
-    let names: Vec<String> = (0..36).map(|n| format!("idle-{n}")).collect();
-    let setup = Setup::without_rate_limit().option("--create-tenant").option(&names.join(","));
+    let names: Vec<String> = (0..8).map(|n| format!("idle-{n}")).collect();
+    let setup = Setup::without_rate_limit().option("--workers").option("4");
+    let setup = setup.option("--create-tenant").option(&names.join(","));
     let mut server = syncs.observe_server(setup).start();
     let keys = crate::command_line::keys_in(&server.output());
     assert_eq!(keys.len(), names.len());
@@ -364,8 +365,8 @@ fn reads_of_idle_tenants_do_not_wait_for_a_disk_that_hangs() {
 
 /// Also with more connections than there are workers.
 #[test]
-#[ignore = "takes 8 s; .ci/run runs it"]
-fn long_readiness_and_reads_do_not_wait_for_a_disk_that_hangs() {
+#[ignore = "takes 8 s; `make proof` runs it"]
+fn proof_readiness_and_reads_do_not_wait_for_a_disk_that_hangs() {
     let fixture = SyncFixture::new();
     let ask = || fixture.server.anonymous().get("/readyz");
     ask().is(200);

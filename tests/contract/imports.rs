@@ -159,8 +159,8 @@ fn readers_see_all_rows_or_none() {
 }
 
 #[test]
-#[ignore = "takes 6 s; .ci/run runs it"]
-fn long_while_an_import_stores_rows_reads_go_on_and_a_write_is_refused_after_five_seconds() {
+#[ignore = "takes 6 s; `make proof` runs it"]
+fn proof_while_an_import_stores_rows_reads_go_on_and_a_write_is_refused_after_five_seconds() {
     let (server, tenant, api) = server_with_five();
     let other = server.tenant("other").with_scopes(ALL);
     write_rows(&server, "c.csv", ROWS);

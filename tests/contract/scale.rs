@@ -35,8 +35,8 @@ const LONGEST_LOG: u64 = 32 << 20;
 const EMPLOYEES: usize = 100;
 
 #[test]
-#[ignore = "takes 5 s; .ci/run runs it"]
-fn long_a_few_thousand_records() {
+#[ignore = "takes 5 s; `make proof` runs it"]
+fn proof_a_few_thousand_records() {
     run(2_000);
 }
 

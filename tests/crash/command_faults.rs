@@ -200,14 +200,14 @@ fn try_commands(prepared: &Image, commands: &[&str]) {
 }
 
 #[test]
-#[ignore = "takes 12 s; .ci/run runs it"]
-fn long_of_commands() {
+#[ignore = "takes 12 s; `make proof` runs it"]
+fn proof_of_commands() {
     try_commands(&prepare(), &COMMANDS);
 }
 
 #[test]
-#[ignore = "takes 5 s; .ci/run runs it"]
-fn long_of_commands_that_make_the_data_directory() {
+#[ignore = "takes 5 s; `make proof` runs it"]
+fn proof_of_commands_that_make_the_data_directory() {
     let mut prepared = prepare();
     prepared.retain(|path, _| path.starts_with("backups"));
     try_commands(&prepared, &FIRST_COMMANDS);

@@ -121,8 +121,8 @@ fn choose(content: &[u8], random: &mut Random) -> usize {
 }
 
 #[test]
-#[ignore = "takes 5 s; .ci/run runs it"]
-fn long_bits_that_flip() {
+#[ignore = "takes 5 s; `make proof` runs it"]
+fn proof_bits_that_flip() {
     let fixture = Fixture::new();
     let places = if crate::moments().is_some() { 1_000 } else { 64 };
     let found: usize = in_threads(|part| {

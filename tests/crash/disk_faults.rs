@@ -239,8 +239,8 @@ fn of_a_tenants_file() {
 const MOST_TRIES: u64 = 20;
 
 #[test]
-#[ignore = "takes 4 s; .ci/run runs it"]
-fn long_of_checkpoints_leave_the_records_in_the_log() {
+#[ignore = "takes 4 s; `make proof` runs it"]
+fn proof_of_checkpoints_leave_the_records_in_the_log() {
     let recorder = Recorder::in_memory();
     let mut fixture = Fixture::new(&recorder);
     let full = Fault {

@@ -210,8 +210,8 @@ fn a_first_start() {
 }
 
 #[test]
-#[ignore = "takes 6 s; .ci/run runs it"]
-fn long_a_log_that_is_copied_into_the_file() {
+#[ignore = "takes 6 s; `make proof` runs it"]
+fn proof_a_log_that_is_copied_into_the_file() {
     assert_nothing_is_lost(&run::checkpoints(), 15);
 }
 
@@ -228,20 +228,20 @@ fn assert_nothing_is_lost_after_failed_syncs(run: &Run) {
 }
 
 #[test]
-#[ignore = "takes 8 s; .ci/run runs it"]
-fn long_a_server_whose_disk_refuses_to_sync() {
+#[ignore = "takes 8 s; `make proof` runs it"]
+fn proof_a_server_whose_disk_refuses_to_sync() {
     assert_nothing_is_lost_after_failed_syncs(&failed_syncs::by_server());
 }
 
 #[test]
-#[ignore = "takes 6 s; .ci/run runs it"]
-fn long_commands_beside_a_server_whose_disk_refuses_to_sync() {
+#[ignore = "takes 6 s; `make proof` runs it"]
+fn proof_commands_beside_a_server_whose_disk_refuses_to_sync() {
     assert_nothing_is_lost_after_failed_syncs(&failed_syncs::by_commands_beside_a_server());
 }
 
 #[test]
-#[ignore = "takes 6 s; .ci/run runs it"]
-fn long_commands_whose_disk_refuses_to_sync() {
+#[ignore = "takes 6 s; `make proof` runs it"]
+fn proof_commands_whose_disk_refuses_to_sync() {
     assert_nothing_is_lost_after_failed_syncs(&failed_syncs::by_commands_alone());
 }
 

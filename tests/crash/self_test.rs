@@ -33,15 +33,15 @@ fn without_syncs(mut run: Run, concerns: impl Fn(&Record) -> bool) -> Run {
 
 /// `synchronous=NORMAL` does not sync the log at a commit.
 #[test]
-#[ignore = "takes 2 s; .ci/run runs it"]
-fn long_commits_that_are_not_synced_are_reported() {
+#[ignore = "takes 2 s; `make proof` runs it"]
+fn proof_commits_that_are_not_synced_are_reported() {
     let run = without_syncs(first_start(), |record| record.path == "data/tenants/1.db-wal");
     assert_reports(&run, "is lost");
 }
 
 #[test]
-#[ignore = "takes 2 s; .ci/run runs it"]
-fn long_names_that_are_not_synced_are_reported() {
+#[ignore = "takes 2 s; `make proof` runs it"]
+fn proof_names_that_are_not_synced_are_reported() {
     let run = without_syncs(first_start(), |record| record.kind == Kind::SyncDirectory);
     assert_reports(&run, "the data directory is lost");
     let run = without_syncs(first_start(), |record| record.path == "data/tenants");
@@ -49,8 +49,8 @@ fn long_names_that_are_not_synced_are_reported() {
 }
 
 #[test]
-#[ignore = "takes 2 s; .ci/run runs it"]
-fn long_answers_before_the_commit_are_reported() {
+#[ignore = "takes 2 s; `make proof` runs it"]
+fn proof_answers_before_the_commit_are_reported() {
     let mut run = first_start();
     for change in run.clients.iter_mut().flat_map(|client| &mut client.history.changes) {
         change.acknowledged = Some(change.started);

@@ -151,8 +151,8 @@ fn two_thousand_that_say_nothing() {
 }
 
 #[test]
-#[ignore = "takes 15 s; .ci/run runs it"]
-fn long_two_hundred_that_never_read_their_mebibyte() {
+#[ignore = "takes 15 s; `make proof` runs it"]
+fn proof_two_hundred_that_never_read_their_mebibyte() {
     let fixture = fixture();
     let notes = "x".repeat(5_000);
     for _ in 0..200 {

@@ -154,8 +154,8 @@ fn a_panic_is_undone_and_logged_and_the_worker_and_writer_live_on() {
 }
 
 #[test]
-#[ignore = "takes 30 s; .ci/run runs it"]
-fn long_workers_that_take_no_request_for_half_a_minute_end_the_server() {
+#[ignore = "takes 30 s; `make proof` runs it"]
+fn proof_workers_that_take_no_request_for_half_a_minute_end_the_server() {
     let server = EdgeServer::start();
     let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(get("/stuck")));

@@ -38,7 +38,8 @@ fn a_request_whose_client_disconnected_has_a_line_with_the_status_499() {
 }
 
 #[test]
-fn one_address_takes_a_quarter_of_the_connections() {
+#[ignore = "needs root; `make proof` runs it"]
+fn proof_one_address_takes_a_quarter_of_the_connections() {
     run_in_own_network("shares::in_a_network_of_its_own");
 }
 
@@ -156,7 +157,8 @@ fn words(length: usize) -> String {
 }
 
 #[test]
-fn searches_of_one_tenant_stop_no_other() {
+#[ignore = "needs root; `make proof` runs it"]
+fn proof_searches_of_one_tenant_stop_no_other() {
     run_in_own_network("shares::hostile_searches");
 }
 

@@ -11,11 +11,7 @@ use tenantdesk::server::Tls;
 use crate::edge_server::EdgeServer;
 use crate::fixture::Fixture;
 use crate::support::tls::Certificate;
-use crate::support::{Setup, has, until};
-
-fn has_programs() -> bool {
-    has("openssl", "version") && has("curl", "--version")
-}
+use crate::support::{Setup, until};
 
 fn make_pair(directory: &Path) -> TlsFiles {
     let made = Certificate::make(directory);
@@ -35,10 +31,8 @@ fn curl(url: &str, certificate: &Path, options: &[&str]) -> String {
 }
 
 #[test]
-fn https_is_secure_in_both_versions() {
-    if !has_programs() {
-        return;
-    }
+#[ignore = "needs openssl and curl; `make proof` runs it"]
+fn proof_https_is_secure_in_both_versions() {
     let directory = tempfile::tempdir().unwrap();
     let files = make_pair(directory.path());
     let server = EdgeServer::with(|config| config.tls = Some(files.clone()));
@@ -55,10 +49,8 @@ fn https_is_secure_in_both_versions() {
 }
 
 #[test]
-fn sighup_reads_the_certificate_again_and_a_broken_one_is_not_taken() {
-    if !has_programs() {
-        return;
-    }
+#[ignore = "needs openssl and curl; `make proof` runs it"]
+fn proof_sighup_reads_the_certificate_again_and_a_broken_one_is_not_taken() {
     let fixture = Fixture::with(Setup::without_rate_limit().over_tls());
     let files = fixture.server.certificate().clone();
     let url = format!("https://{}/healthz", fixture.server.address());
@@ -82,10 +74,8 @@ fn sighup_reads_the_certificate_again_and_a_broken_one_is_not_taken() {
 }
 
 #[test]
-fn a_silent_handshake_is_cut() {
-    if !has_programs() {
-        return;
-    }
+#[ignore = "needs openssl and curl; `make proof` runs it"]
+fn proof_a_silent_handshake_is_cut() {
     let directory = tempfile::tempdir().unwrap();
     let files = make_pair(directory.path());
     let server = EdgeServer::with(|config| {
@@ -97,10 +87,8 @@ fn a_silent_handshake_is_cut() {
 }
 
 #[test]
-fn a_broken_new_pair_keeps_the_old_one() {
-    if !has_programs() {
-        return;
-    }
+#[ignore = "needs openssl and curl; `make proof` runs it"]
+fn proof_a_broken_new_pair_keeps_the_old_one() {
     let directory = tempfile::tempdir().unwrap();
     let files = make_pair(directory.path());
     let tls = Tls::load(&files).unwrap();

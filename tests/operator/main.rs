@@ -1,4 +1,4 @@
-//! The tools of operators: supervision, metrics, `doctor`, help texts and the examples.
+//! The tools of operators: supervision, metrics, `doctor`, help texts, spreadsheets.
 
 #![expect(
     clippy::expect_used,
@@ -13,15 +13,8 @@
 mod support;
 
 mod doctor;
-mod examples;
-mod guide;
 mod help;
 mod metrics;
 mod monitoring;
-mod package;
-mod pair;
-mod secrets;
 mod spreadsheets;
 mod supervisor;
-mod sync;
-mod webhook;

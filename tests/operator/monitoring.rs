@@ -9,9 +9,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::examples::{example, has};
 use super::metrics::{metrics_address, samples};
-use crate::support::{ALL, Setup, until};
+use crate::support::{ALL, Setup, example, until};
 
 /// The metrics of `prometheus-node-exporter` that the alerts use.
 const OF_THE_MACHINE: [&str; 4] = [
@@ -44,10 +43,8 @@ fn queries() -> Vec<String> {
 }
 
 #[test]
-fn the_alerts_pass_their_tests() {
-    if !has("promtool", "--version") {
-        return;
-    }
+#[ignore = "needs promtool; `make proof` runs it"]
+fn proof_the_alerts_pass_their_tests() {
     for arguments in [
         &["check", "config", "prometheus.yml"][..],
         &["check", "rules", "tenantdesk.rules.yml"],
@@ -115,10 +112,8 @@ fn hear_request(listener: &TcpListener) -> String {
 }
 
 #[test]
-fn an_alert_goes_to_each_address_and_a_push_to_the_dead_mans_switch() {
-    if !has("curl", "--version") {
-        return;
-    }
+#[ignore = "needs curl; `make proof` runs it"]
+fn proof_an_alert_goes_to_each_address_and_a_push_to_the_dead_mans_switch() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();

@@ -9,7 +9,6 @@ use std::process::Command;
 use rust_xlsxwriter::{Format, Workbook};
 use serde_json::{Value, json};
 
-use super::examples::has;
 use crate::support::DataDir;
 
 /// The files that are made for customers.
@@ -183,17 +182,14 @@ fn corrections(draft: &str, map: &str) -> usize {
 /// A German file of 20 columns, four forms of dates and amounts with commas: as CSV in Windows-1252,
 /// and the same as a workbook of LibreOffice. The draft needs five corrections.
 #[test]
-#[ignore = "takes 5 s; .ci/run runs it"]
-fn long_a_german_file_has_a_draft_that_needs_few_corrections_in_two_forms() {
+#[ignore = "needs LibreOffice; `make proof` runs it"]
+fn proof_a_german_file_has_a_draft_that_needs_few_corrections_in_two_forms() {
     const LEFT_OUT: [(&str, &str); 4] = [
         ("Standort", "custom.standort"),
         ("Raum", "custom.raum"),
         ("IP-Adresse", "custom.ip_adresse"),
         ("Betriebssystem", "custom.betriebssystem"),
     ];
-    if !has("soffice", "--version") {
-        return;
-    }
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");
     let mut all = Vec::new();
     for ending in ["csv", "xlsx"] {
@@ -250,11 +246,8 @@ fn office(data_dir: &DataDir) -> Command {
 }
 
 #[test]
-#[ignore = "takes 6 s; .ci/run runs it"]
-fn long_a_workbook_that_libreoffice_saves_again_changes_nothing() {
-    if !has("soffice", "--version") {
-        return;
-    }
+#[ignore = "needs LibreOffice; `make proof` runs it"]
+fn proof_a_workbook_that_libreoffice_saves_again_changes_nothing() {
     let data_dir = DataDir::new(false);
     data_dir.tenant("acme");
     let row = |n: usize| {

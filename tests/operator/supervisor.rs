@@ -56,8 +56,8 @@ fn a_supervisor_is_notified_of_readiness_reloading_and_stopping() {
 }
 
 #[test]
-#[ignore = "takes 11 s; .ci/run runs it"]
-fn long_watchdog_pings_come_until_the_process_stops() {
+#[ignore = "takes 11 s; `make proof` runs it"]
+fn proof_watchdog_pings_come_until_the_process_stops() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();

@@ -131,8 +131,8 @@ fn a_flood_of_sign_ins_is_shed_and_costs_bounded_memory() {
 }
 
 #[test]
-#[ignore = "takes 5 s; .ci/run runs it"]
-fn long_sign_ins_from_one_address_keep_out_no_admin_at_another() {
+#[ignore = "takes 5 s; `make proof` runs it"]
+fn proof_sign_ins_from_one_address_keep_out_no_admin_at_another() {
     const NEW: &str = "another horse battery";
     let server = TestServer::start();
     let Tenant { name, password, .. } = server.tenant("acme");

@@ -32,7 +32,7 @@ fn logged(proxy: &Proxy, server: &TestServer, from: Ipv4Addr, headers: &str) -> 
 
 /// A server behind each proxy.
 fn deployments() -> impl Iterator<Item = (TestServer, Proxy)> {
-    Deployment::installed().map(|deployment| {
+    Deployment::all().map(|deployment| {
         let server = Setup::plain().option("--log-format").option("json").start();
         let proxy = deployment.start(server.address());
         (server, proxy)

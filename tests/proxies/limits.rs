@@ -46,7 +46,7 @@ fn a_body_over_64_kib_is_a_413_of_the_service_and_one_of_megabytes_is_cut() {
              Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
         )
     };
-    for deployment in Deployment::installed() {
+    for deployment in Deployment::all() {
         let proxy = deployment.start_with(server.address(), |text| text);
         let answer = ask(&proxy, &head(&proxy, 100_000), 100_000).expect("a response");
         answer.fails_with(413, "payload_too_large");
@@ -61,7 +61,7 @@ fn a_body_over_64_kib_is_a_413_of_the_service_and_one_of_megabytes_is_cut() {
 
 #[test]
 fn a_service_that_is_stopped_is_a_502_at_once() {
-    for deployment in Deployment::installed() {
+    for deployment in Deployment::all() {
         let mut server = TestServer::start();
         let proxy = deployment.start_with(server.address(), |text| text);
         server.stop();
@@ -74,7 +74,7 @@ fn a_service_that_is_stopped_is_a_502_at_once() {
 
 #[test]
 fn a_service_that_does_not_answer_is_a_504() {
-    for deployment in Deployment::installed() {
+    for deployment in Deployment::all() {
         // It accepts connections and says nothing.
         let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let proxy = deployment.start_with(silent.local_addr().unwrap(), |text| {
@@ -89,7 +89,7 @@ fn a_service_that_does_not_answer_is_a_504() {
 #[test]
 fn a_burst_over_the_limit_of_nginx_gets_errors_of_the_contract() {
     let server = TestServer::start();
-    for deployment in Deployment::installed().filter(|deployment| deployment.kind == Kind::Nginx) {
+    for deployment in Deployment::all().filter(|deployment| deployment.kind == Kind::Nginx) {
         let proxy = deployment.start_with(server.address(), |text| {
             text.replace("rate=50r/s", "rate=1r/m").replace("burst=200", "burst=1")
         });
@@ -103,7 +103,7 @@ fn a_burst_over_the_limit_of_nginx_gets_errors_of_the_contract() {
 #[test]
 fn a_browser_is_sent_to_https_and_a_key_in_the_clear_is_refused() {
     let server = TestServer::start();
-    for deployment in Deployment::installed() {
+    for deployment in Deployment::all() {
         let proxy = deployment.start_with(server.address(), |text| text);
         let ask = |header: &str| {
             let mut connection = proxy.connect_plainly().unwrap();
@@ -122,7 +122,7 @@ fn a_browser_is_sent_to_https_and_a_key_in_the_clear_is_refused() {
 #[test]
 fn a_host_of_no_tenant_is_a_404() {
     let server = TestServer::start();
-    for deployment in Deployment::installed().filter(|deployment| deployment.several_machines) {
+    for deployment in Deployment::all().filter(|deployment| deployment.several_machines) {
         let proxy = deployment.start(server.address());
         let request = "GET /customers.php HTTP/1.1\r\nHost: nobody.desk.example\r\n\r\n";
         assert_refused(&ask(&proxy, request, 0).expect("a response"), 404, "not_found");
@@ -133,7 +133,7 @@ fn a_host_of_no_tenant_is_a_404() {
 #[test]
 fn an_address_that_is_too_long_for_nginx_is_a_414_of_the_contract() {
     let server = TestServer::start();
-    for deployment in Deployment::installed().filter(|deployment| deployment.kind == Kind::Nginx) {
+    for deployment in Deployment::all().filter(|deployment| deployment.kind == Kind::Nginx) {
         let proxy = deployment.start(server.address());
         let (path, host) = ("x".repeat(15_000), proxy.host());
         let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");

@@ -16,14 +16,10 @@ use serde_json::{Value, json};
 use crate::support::proxy::{Kind, Proxy};
 use crate::support::random::{Random, seed};
 use crate::support::server::binary;
-use crate::support::{ALL, Api, DataDir, Tenant, TestServer, tree, until, uuid};
+use crate::support::{ALL, Api, DataDir, Tenant, TestServer, example, tree, until, uuid};
 
 const TENANTS: usize = 8;
 const MOVES: usize = 7;
-
-fn example(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
-}
 
 /// The machine that a tenant is on at first.
 fn home(tenant: usize) -> usize {
@@ -62,8 +58,7 @@ fn a_tenant_moves_behind_nginx_while_its_clients_go_on() {
 }
 
 #[test]
-#[ignore = "takes 5 s; .ci/run runs it"]
-fn long_a_tenant_moves_behind_caddy_while_its_clients_go_on() {
+fn a_tenant_moves_behind_caddy_while_its_clients_go_on() {
     move_under_load(Kind::Caddy);
 }
 
@@ -119,9 +114,6 @@ impl Load {
 }
 
 fn move_under_load(kind: Kind) {
-    if !kind.is_installed() {
-        return;
-    }
     let machines = [TestServer::without_rate_limit(), TestServer::without_rate_limit()];
     let tenants: Vec<Tenant> =
         (0..TENANTS).map(|n| machines[home(n)].tenant(&format!("shop-{n}"))).collect();
@@ -327,11 +319,7 @@ fn two_moves_at_once_lose_no_route() {
 }
 
 #[test]
-#[ignore = "takes 17 s; .ci/run runs it"]
-fn long_the_page_about_several_machines_works_as_printed() {
-    if !Kind::Nginx.is_installed() {
-        return;
-    }
+fn the_page_about_several_machines_works_as_printed() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proxies/page");
     let output = Command::new("bash").arg(page).arg(binary()).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -342,11 +330,7 @@ fn long_the_page_about_several_machines_works_as_printed() {
 /// for `MOVING_SECONDS`. Then one machine dies, and its tenants come back from its backup. With
 /// `--nocapture`, it prints what it counted.
 #[test]
-#[ignore = "takes 40 s; .ci/run runs it"]
-fn long_tenants_move_at_random_and_a_machine_dies() {
-    if !Kind::ALL.iter().all(|kind| kind.is_installed()) {
-        return;
-    }
+fn tenants_move_at_random_and_a_machine_dies() {
     let seconds = std::env::var("MOVING_SECONDS").map_or(30, |text| text.parse().unwrap());
     let mut fleet = Fleet::start(if seconds < 300 { 30 } else { 200 });
     let mut random = Random::new(seed("MOVING_SEED"));

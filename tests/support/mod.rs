@@ -25,7 +25,7 @@ pub(crate) use reply::Reply;
 pub(crate) use server::{ALL, DataDir, Setup, Tenant, TestServer};
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -106,22 +106,9 @@ pub(crate) fn tree(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether the program is installed.
-pub(crate) fn has(program: &str, version: &str) -> bool {
-    can(&format!("{program} {version}"))
-}
-
-/// Whether the shell command succeeds on this machine. If it does not, says so on standard error, or
-/// fails the test if `CI` is set.
-pub(crate) fn can(command: &str) -> bool {
-    let output = Command::new("sh").args(["-c", command]).output();
-    let succeeds = output.is_ok_and(|output| output.status.success());
-    assert!(succeeds || std::env::var_os("CI").is_none(), "`{command}` fails");
-    if !succeeds {
-        // The test harness captures what macros print.
-        let _ = writeln!(io::stderr(), "\n*** LEFT OUT: `{command}` fails ***");
-    }
-    succeeds
+/// The path of a file below `examples/`.
+pub(crate) fn example(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
 }
 
 /// A new idempotency key.

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::tls::Stream;
-use super::{DEADLINE, has, uuid};
+use super::{DEADLINE, example, uuid};
 
 /// The environment variable that names the [`Deployment`] of this run.
 pub(crate) const BEHIND_PROXY: &str = "BEHIND_PROXY";
@@ -40,16 +40,6 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) const ALL: [Kind; 2] = [Kind::Nginx, Kind::Caddy];
-
-    /// The proxies that are installed.
-    pub(crate) fn installed() -> impl Iterator<Item = Kind> {
-        Kind::ALL.into_iter().filter(|kind| kind.is_installed())
-    }
-
-    /// Whether the program is installed.
-    pub(crate) fn is_installed(self) -> bool {
-        has(self.program(), if self == Kind::Nginx { "-v" } else { "version" })
-    }
 
     /// The end of a line in the file of routes.
     pub(crate) fn end_of_route(self) -> &'static str {
@@ -84,15 +74,10 @@ impl Deployment {
         }
     }
 
-    fn all() -> impl Iterator<Item = Deployment> {
+    pub(crate) fn all() -> impl Iterator<Item = Deployment> {
         Kind::ALL.into_iter().flat_map(|kind| {
             [false, true].map(|several_machines| Deployment { kind, several_machines })
         })
-    }
-
-    /// The deployments whose proxy is installed.
-    pub(crate) fn installed() -> impl Iterator<Item = Deployment> {
-        Deployment::all().filter(|deployment| deployment.kind.is_installed())
     }
 
     /// The deployment that [`BEHIND_PROXY`] names.
@@ -284,8 +269,8 @@ fn answers(child: &mut Child, address: SocketAddr) -> bool {
     false
 }
 
-fn example(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)).unwrap()
+fn read_example(path: &str) -> String {
+    fs::read_to_string(example(path)).unwrap()
 }
 
 /// Replaces each first text of `replacements` with its second. The example must contain them.
@@ -300,7 +285,7 @@ fn replace_all<const N: usize>(example: String, replacements: [(&str, String); N
 fn shared(kind: Kind, home: &Path, changed: &impl Fn(String) -> String) -> String {
     let path = home.join("tenantdesk-site");
     let file = format!("{}/tenantdesk-site", kind.program());
-    fs::write(&path, changed(example(&file))).unwrap();
+    fs::write(&path, changed(read_example(&file))).unwrap();
     path.display().to_string()
 }
 
@@ -330,7 +315,7 @@ fn nginx_site(
         home,
         address,
         changed,
-        replace_all(example("nginx/tenantdesk.conf"), replacements),
+        replace_all(read_example("nginx/tenantdesk.conf"), replacements),
     )
 }
 
@@ -346,7 +331,7 @@ fn several_nginx_site(
         ("server 10.0.0.12:8080;", format!("server {two};")),
         ("/etc/nginx/tenantdesk-routes", home.join("routes").display().to_string()),
     ];
-    let site = replace_all(example("several/nginx.conf"), replacements);
+    let site = replace_all(read_example("several/nginx.conf"), replacements);
     let site = format!("upstream tenantdesk_three {{ server {three}; keepalive 32; }}\n{site}");
     nginx_servers(home, address, changed, site)
 }
@@ -425,7 +410,7 @@ fn caddy_site(
         ("127.0.0.1:8080\n}", format!("{server}\n}}")),
         ("/etc/caddy/tenantdesk-site", shared(Kind::Caddy, home, changed)),
     ];
-    replace_all(changed(example("caddy/Caddyfile")), replacements)
+    replace_all(changed(read_example("caddy/Caddyfile")), replacements)
 }
 
 fn several_caddy_site(
@@ -452,7 +437,7 @@ fn several_caddy_site(
         ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
         ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
     ];
-    replace_all(changed(example("several/Caddyfile")), replacements)
+    replace_all(changed(read_example("several/Caddyfile")), replacements)
 }
 
 /// Returns the command that runs it, and the shell command that reloads its configuration.

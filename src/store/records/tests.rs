@@ -276,8 +276,8 @@ fn sorted(mut ids: Vec<i64>, sort: &str, descending: bool) -> Vec<i64> {
 }
 
 #[test]
-#[ignore = "takes 5 s; .ci/run runs it"]
-fn long_a_list_finds_the_same_however_its_records_are_found() {
+#[ignore = "takes 5 s; `make proof` runs it"]
+fn proof_a_list_finds_the_same_however_its_records_are_found() {
     let (_directory, connection) = tenant_file();
     let hardware = hardware_of_customers(&connection);
     let customer_id = field(&HARDWARE, "customer_id");

@@ -214,8 +214,8 @@ fn the_wal_starts_again_although_commits_never_pause() {
 
 /// One of two reads is always under way, so no commit finds the WAL without a reader.
 #[test]
-#[ignore = "takes 25 s; .ci/run runs it"]
-fn long_reads_that_overlap_do_not_let_the_wal_grow() {
+#[ignore = "takes 25 s; `make proof` runs it"]
+fn proof_reads_that_overlap_do_not_let_the_wal_grow() {
     let directory = data_dir(1);
     let tenants = tenants(&directory);
     let tenant = tenants.open(ONE).unwrap();
@@ -298,8 +298,8 @@ fn make_slow(directory: &tempfile::TempDir) {
 }
 
 #[test]
-#[ignore = "takes 5 s; .ci/run runs it"]
-fn long_a_mutation_that_takes_too_long_is_rolled_back() {
+#[ignore = "takes 5 s; `make proof` runs it"]
+fn proof_a_mutation_that_takes_too_long_is_rolled_back() {
     let directory = data_dir(1);
     let tenants = tenants(&directory);
     let tenant = tenants.open(ONE).unwrap();

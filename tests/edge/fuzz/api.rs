@@ -30,7 +30,8 @@ impl Fixture {
         Fixture { _server: server, key, client }
     }
 
-    /// Sends a request. Its response is a success, or an error with its status in its body.
+    /// Sends a request. Its response is a success, or an error with its status in its body. Several
+    /// records can have the number of a reference (409).
     fn ask(&self, method: &str, target: &str, body: &[u8]) -> Answer {
         let json = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
         let mut bytes = request(method, target, &self.key, &json, "").into_bytes();
@@ -38,7 +39,10 @@ impl Fixture {
         let mut client = self.client.borrow_mut();
         client.send(bytes);
         let answer = client.answer();
-        assert!([200, 201, 400, 422].contains(&answer.status), "{method} {target}: {answer:?}");
+        assert!(
+            [200, 201, 400, 409, 422].contains(&answer.status),
+            "{method} {target}: {answer:?}"
+        );
         if answer.status >= 400 {
             assert_eq!(answer.json()["error"]["status"], answer.status);
         }

@@ -136,7 +136,7 @@ fn run(server: &TestServer, key: &str, program: &str, arguments: &[&str], script
     output.stdout
 }
 
-/// `UPDATE_GOLDEN=1 cargo test --test operator guide` records the responses.
+/// `UPDATE_GOLDEN=1 cargo test --test examples guide` records the responses.
 #[test]
 fn the_examples_of_the_guide_run_in_their_order() {
     let server = TestServer::start();
@@ -174,5 +174,5 @@ fn the_examples_of_the_guide_run_in_their_order() {
         return std::fs::write(file(), &recorded).unwrap();
     }
     let differ = text.lines().zip(recorded.lines()).find(|(old, new)| old != new);
-    assert_eq!(differ, None, "UPDATE_GOLDEN=1 cargo test --test operator guide");
+    assert_eq!(differ, None, "UPDATE_GOLDEN=1 cargo test --test examples guide");
 }

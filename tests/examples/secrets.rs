@@ -5,7 +5,6 @@ use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::examples::has;
 use crate::support::browser::Browser;
 use crate::support::{ALL, TestServer, until};
 
@@ -29,9 +28,6 @@ fn file(server: &TestServer, name: &str, text: &str) -> PathBuf {
 
 #[test]
 fn fail2ban_reads_failed_sign_ins_and_unknown_keys_from_the_log() {
-    if !has("fail2ban-regex", "--version") {
-        return;
-    }
     let server = TestServer::start();
     let acme = server.tenant("acme");
     let api = server.with_key(&acme.key(ALL).key);

@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tenantdesk::clock::Clock;
 
-use super::examples::{example, has};
-use crate::support::{ALL, Api, Setup, TestServer, signal, until};
+use crate::support::{ALL, Api, Setup, TestServer, example, signal, until};
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 const OLD_SECRET: &[u8] = b"old secret, old secret, old secret";
@@ -206,15 +205,12 @@ impl Drop for Follower {
     }
 }
 
-/// A server, a client with its key, or nothing where Python is not installed.
-fn fixture(setup: Setup) -> Option<(TestServer, Api, String)> {
-    if !has("python3", "--version") {
-        return None;
-    }
+/// A server, and a client with its key.
+fn fixture(setup: Setup) -> (TestServer, Api, String) {
     let server = setup.start();
     let key = server.tenant("acme").key(ALL).key;
     let api = server.with_key(&key);
-    Some((server, api, key))
+    (server, api, key)
 }
 
 /// Makes 4 changes.
@@ -249,7 +245,7 @@ fn each_change_arrives_in_order_though_half_the_requests_fail_and_the_follower_i
         Status("302 Found\r\nLocation: /hook"),
         OK,
     ];
-    let Some((server, api, key)) = fixture(Setup::without_rate_limit()) else { return };
+    let (server, api, key) = fixture(Setup::without_rate_limit());
     change(&api, "Before the follower");
     let receiver = Receiver::start(ANSWERS);
     let mut follower = Follower::start(&server, &key, &receiver);
@@ -291,7 +287,7 @@ fn change_behind_its_back(api: &Api, round: usize) {
 fn a_follower_whose_cursor_is_gone_says_so_once_and_goes_on() {
     const ANSWERS: &[Answer] =
         &[Answer::Lost, Answer::Status("503 Later"), Answer::Status("204 No Content")];
-    let Some((server, api, key)) = fixture(Setup::without_rate_limit()) else { return };
+    let (server, api, key) = fixture(Setup::without_rate_limit());
     let receiver = Receiver::start(ANSWERS);
     let follower = Follower::start(&server, &key, &receiver);
     follower.await_state();
@@ -328,7 +324,7 @@ fn a_receiver_that_asks_for_time_gets_it() {
         Answer::Status("429 Slower\r\nRetry-After: 1"),
         Answer::Status("204 No Content"),
     ];
-    let Some((server, api, key)) = fixture(Setup::without_rate_limit()) else { return };
+    let (server, api, key) = fixture(Setup::without_rate_limit());
     let receiver = Receiver::start(ANSWERS);
     let follower = Follower::start(&server, &key, &receiver);
     follower.await_state();

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::examples::example;
 use crate::support::server::Output;
-use crate::support::{ALL, Api, TestServer};
+use crate::support::{ALL, Api, TestServer, example};
 
 /// Runs the unit's command for the tenant shop, with this export.
 fn sync(server: &TestServer, export: &str) -> Output {

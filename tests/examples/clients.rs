@@ -2,17 +2,12 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-pub(crate) use crate::support::has;
-use crate::support::{ALL, Api, TestServer};
-
-pub(crate) fn example(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
-}
+use crate::support::{ALL, Api, TestServer, example};
 
 fn desk_with_a_key() -> (TestServer, Api, String) {
     let server = TestServer::start();
@@ -52,9 +47,6 @@ fn run(server: &TestServer, key: &str, program: &str, arguments: &[&str], input:
 
 #[test]
 fn the_walk_through_ends_as_it_should_and_leaves_nothing_behind() {
-    if !has("curl", "--version") {
-        return;
-    }
     let (server, api, key) = desk_with_a_key();
     let said = run(&server, &key, example("walkthrough.sh").to_str().unwrap(), &[], "");
     assert!(said.ends_with("All as it should be.\n"), "{said}");
@@ -66,9 +58,6 @@ fn the_walk_through_ends_as_it_should_and_leaves_nothing_behind() {
 
 #[test]
 fn the_requests_of_the_readme_give_the_answers_that_it_shows() {
-    if !has("curl", "--version") {
-        return;
-    }
     let readme = fs::read_to_string(example("../README.md")).unwrap();
     let (_, walk) = readme.split_once("## A walk through the API").unwrap();
     let (walk, _) = walk.split_once("\n## ").unwrap();
@@ -103,8 +92,6 @@ fn check_client(api: &Api, said: &str) {
 
 /// A program that runs a client of `examples/clients`, and how each script begins.
 struct Language {
-    /// The program that has to be installed.
-    needs: &'static str,
     program: &'static str,
     /// The arguments in front of the script.
     arguments: &'static [&'static str],
@@ -112,7 +99,6 @@ struct Language {
 }
 
 const PYTHON: Language = Language {
-    needs: "python3",
     program: "python3",
     arguments: &["-B", "-c"],
     start: r#"
@@ -131,7 +117,6 @@ def said(error):
 };
 
 const NODE: Language = Language {
-    needs: "node",
     program: "node",
     arguments: &["--input-type=module", "-e"],
     start: r#"
@@ -145,7 +130,6 @@ const said = (error) => `${error.status} ${error.code}`;
 
 /// The script runs in a directory of its own.
 const SHELL: Language = Language {
-    needs: "jq",
     program: "sh",
     arguments: &["-c"],
     start: r#"
@@ -158,12 +142,9 @@ cd "$directory"
 "#,
 };
 
-/// Runs a script with a client, if its program is installed, and checks what it did and printed.
+/// Runs a script with a client, and checks what it did and printed.
 fn run_client(language: &Language, script: &str, check: fn(&Api, &str)) {
-    let Language { needs, program, arguments, start } = language;
-    if !has(needs, "--version") {
-        return;
-    }
+    let Language { program, arguments, start } = language;
     let server = TestServer::without_rate_limit();
     let key = server.tenant("acme").key(ALL).key;
     let script = format!("{start}{script}");
@@ -283,9 +264,6 @@ print(" ".join(f"{entry['action']} {entry['id']}" for entry in seen), update, de
 
 #[test]
 fn clients_register_a_computer_twice_without_a_double() {
-    if !has("python3", "--version") || !has("node", "--version") {
-        return;
-    }
     let (server, api, key) = desk_with_a_key();
     let python = r#"
 import os
@@ -330,9 +308,6 @@ fn run_register(server: &TestServer, key: &str, arguments: &[&str]) -> std::proc
 
 #[test]
 fn a_computer_registers_itself_and_keeps_what_the_office_typed() {
-    if !has("python3", "--version") {
-        return;
-    }
     let (server, api, key) = desk_with_a_key();
     api.create("/customers.php", json!({"name": "Müller GmbH", "customer_number": "K-77"}));
     api.create(
@@ -360,9 +335,6 @@ fn a_computer_registers_itself_and_keeps_what_the_office_typed() {
 
 #[test]
 fn the_registration_of_a_computer_says_what_it_lacks() {
-    if !has("python3", "--version") {
-        return;
-    }
     let (server, _, key) = desk_with_a_key();
     let complete = ["K-1", "E-1", "eva@mueller.example", "PF-1"];
     let serial_number = Path::new("/sys/class/dmi/id/product_serial");
@@ -543,9 +515,6 @@ printf '%s\n%s\n' "$results" "$more" |
 
 #[test]
 fn every_client_tries_again_and_its_change_takes_effect_once() {
-    if !has("python3", "--version") {
-        return;
-    }
     let (server, api, key) = desk_with_a_key();
     // Between client and server stands a proxy. It cuts off the first response to each change, and
     // answers 503 to the second request.
@@ -596,9 +565,6 @@ print(len(set(seen)))
 
 #[test]
 fn no_client_follows_a_redirect_or_takes_it_for_success() {
-    if !has("python3", "--version") || !has("node", "--version") || !has("jq", "--version") {
-        return;
-    }
     let (server, api, key) = desk_with_a_key();
     let script = r#"
 import http.server, os, subprocess, threading
@@ -691,9 +657,6 @@ fn check_unset(api: &Api, _: &str) {
 
 #[test]
 fn the_assistant_reads_records_and_says_why_it_cannot() {
-    if !has("python3", "--version") {
-        return;
-    }
     let (server, api, key) = desk_with_a_key();
     api.customer("Müller & Söhne GmbH");
     let call = |id: u8, tool: &str, arguments: Value| {
@@ -746,9 +709,6 @@ const UNITS: [&str; 7] = [
 /// A setting that it does not know, a value that it does not take.
 #[test]
 fn systemd_has_nothing_to_say_against_the_units() {
-    if !has("systemd-analyze", "--version") {
-        return;
-    }
     let directory = tempfile::tempdir().unwrap();
     let programs = directory.path().join("bin");
     std::fs::create_dir(&programs).unwrap();
@@ -774,9 +734,6 @@ fn systemd_has_nothing_to_say_against_the_units() {
 /// The exposure that systemd sees, 0 to 10, for each unit.
 #[test]
 fn the_units_are_as_closed_as_they_can_be() {
-    if !has("systemd-analyze", "--version") {
-        return;
-    }
     for unit in UNITS {
         let output = Command::new("systemd-analyze")
             .args(["security", "--offline=yes", "--no-pager", "--threshold=20"])
