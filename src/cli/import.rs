@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::env;
 use std::fs::{self, File, Metadata};
-use std::io::{self, BufWriter, Cursor, Read as _};
+use std::io::{self, BufWriter, Cursor, Read as _, Seek as _, SeekFrom, Write as _};
 use std::iter;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,23 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tempfile::tempfile_in;
 use uuid::Uuid;
 
 use super::changes::{WAITING, way_back};
 use super::export::format;
 use super::options::{
-    GlobalOptions, UsageError, open_tenant, print_document, print_json, print_stderr, resource,
+    GlobalOptions, UsageError, open_tenant, print, print_document, print_json, print_stderr,
+    resource,
 };
 use crate::clock::Clock;
 use crate::model::Resource;
 use crate::store::{Actor, ChangeContext, TenantFile};
 use crate::transfer::{
-    self, FileFormat, Import, Imported, InputFile, MAX_FAULTS, Map, Mode, RowError, workbook,
+    self, ChangedRecord, FileFormat, Finding, Import, Imported, InputFile, MAX_FAULTS, Map, Mode,
+    RowError, workbook,
 };
-use crate::words;
+use crate::words::{self, printable_json};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -56,6 +59,9 @@ pub(super) struct Arguments {
     /// there is none, the row creates a record, except by `id`
     #[arg(long, value_name = "FIELD")]
     update_by: Option<String>,
+    /// Store the file's values, whatever others have changed since the export
+    #[arg(long, requires = "update_by")]
+    overwrite: bool,
     /// Check the whole file and report its faults or its changes; store nothing
     #[arg(long)]
     dry_run: bool,
@@ -74,7 +80,8 @@ const MAX_SHOWN: u64 = 5;
 const MAX_KINDS: usize = 100;
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { tenant, resource, file: path, keep_ids, update_by, dry_run, .. } = arguments;
+    let Arguments { tenant, resource, file: path, keep_ids, update_by, overwrite, dry_run, .. } =
+        arguments;
     let format = arguments.format.or_else(|| FileFormat::from_extension(path));
     let format = format.ok_or_else(|| UsageError(describe_ending(path)))?;
     if arguments.sheet.is_some() && format != FileFormat::Xlsx {
@@ -100,7 +107,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         FileFormat::Csv | FileFormat::JsonLines => (input, metadata),
     };
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
-    let import = Import { resource, map: &map, mode, dry_run: *dry_run };
+    let import = Import { resource, map: &map, mode, overwrite: *overwrite, dry_run: *dry_run };
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
     let bar = ProgressBar::new(metadata.len()).with_style(style);
     let note = |text: &str| bar.suspend(|| print_stderr(text));
@@ -111,7 +118,11 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
     let context = ChangeContext { at, actor: Actor::Command { name: "import", run } };
     let wait = || print_stderr(WAITING);
-    let outcome = import.run(source, &mut file, &context, wait, &mut |error| report.add(error));
+    let mut changes = ChangeReport::new(options, registry.data_dir())?;
+    let outcome = import.run(source, &mut file, &context, wait, &mut |finding| match finding {
+        Finding::Fault(error) => report.add(error),
+        Finding::Change(change) => changes.add(resource, change),
+    });
     if !dry_run {
         file.checkpoint();
     }
@@ -134,11 +145,73 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let imported = outcome?;
     warn(&imported);
     let (document, text) = result(&import, &tenant.name, &imported);
-    options.report(&document, &text)?;
+    match mode {
+        Mode::UpdateBy(_) => changes.print(document, text)?,
+        Mode::Add | Mode::KeepIds => options.report(&document, &text)?,
+    }
     if !dry_run && imported.created + imported.changed > 0 {
         print_stderr(&way_back(options, &tenant.name, run));
     }
     Ok(())
+}
+
+/// What an update changes. Standard output shows the first records, and with `--json` all.
+enum ChangeReport {
+    Text {
+        lines: Vec<String>,
+        more: u64,
+    },
+    /// A file without a name has the documents, separated by commas.
+    Json(BufWriter<File>, io::Result<()>),
+}
+
+impl ChangeReport {
+    fn new(options: &GlobalOptions, scratch: &Path) -> io::Result<ChangeReport> {
+        Ok(match options.json {
+            true => ChangeReport::Json(BufWriter::new(tempfile_in(scratch)?), Ok(())),
+            false => ChangeReport::Text { lines: Vec::new(), more: 0 },
+        })
+    }
+
+    fn add(&mut self, resource: &Resource, change: &ChangedRecord) {
+        const SHOWN: usize = 20;
+        match self {
+            ChangeReport::Text { lines, .. } if lines.len() < SHOWN => {
+                lines.push(change.describe(resource));
+            }
+            ChangeReport::Text { more, .. } => *more += 1,
+            ChangeReport::Json(file, outcome) if outcome.is_ok() => {
+                let json = serde_json::to_string(change).map_err(io::Error::other);
+                *outcome = json.and_then(|json| write!(file, ",{}", printable_json(&json)));
+            }
+            ChangeReport::Json(..) => {}
+        }
+    }
+
+    fn print(self, document: Value, text: String) -> anyhow::Result<()> {
+        let (file, outcome) = match self {
+            ChangeReport::Text { lines, more } => {
+                let mut lines = iter::once(text).chain(lines).collect::<Vec<_>>();
+                if more > 0 {
+                    lines.push(format!("… and {} more", words::grouped(more)));
+                }
+                return print(&lines.join("\n"));
+            }
+            ChangeReport::Json(file, outcome) => (file, outcome),
+        };
+        outcome.context("cannot keep the changes")?;
+        let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let size = file.metadata()?.len();
+        // Without the first comma.
+        file.seek(SeekFrom::Start(size.min(1)))?;
+        let document = printable_json(&document.to_string());
+        let mut stdout = io::stdout().lock();
+        write!(stdout, "{},\"changes\":[", document.strip_suffix('}').unwrap_or(&document))
+            .and_then(|()| io::copy(&mut file, &mut stdout))
+            .and_then(|_| stdout.write_all(b"]}\n"))
+            .and_then(|()| stdout.flush())
+            .context("cannot write to standard output")
+    }
 }
 
 /// The document of an import that has stored nothing.

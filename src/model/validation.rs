@@ -6,6 +6,7 @@ use std::fmt;
 use serde_json::Map;
 pub use serde_json::Value as Json;
 use serde_json::error::Category;
+use unicode_normalization::UnicodeNormalization as _;
 
 use super::custom::PREFIX;
 use super::email::{MAX_EMAIL, is_email};
@@ -123,6 +124,11 @@ pub fn shorten(text: &str) -> Cow<'_, str> {
         Some(start) => format!("{start}…").into(),
         None => text.into(),
     }
+}
+
+/// The text in the form NFC, in which equal letters have equal bytes.
+pub fn normalize(text: &str) -> String {
+    text.nfc().collect()
 }
 
 /// Which record the values of a body or a row are for.

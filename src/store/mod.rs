@@ -22,8 +22,8 @@ pub(crate) use database::LAST_LINE;
 pub use error::{ChangeError, DatabaseError, OpenError, Rejection, StoreError, explain, who_refer};
 pub use records::{
     Actor, Change, ChangeContext, ChangeKind, Changed, ChangesPage, ChangesQuery, Draft, KeyLabel,
-    Leave, Page, Position, Precondition, Reading, Reason, Record, Selection, SentKey, Start,
-    Target, Undo, UndoError, Undone, Writing, fold,
+    Leave, Page, Position, Precondition, Reading, Reason, Record, RecordVersion, Selection,
+    SentKey, Start, Target, Undo, UndoError, Undone, Writing, fold,
 };
 pub use registry::Registry;
 pub use tenant::{

@@ -19,20 +19,20 @@ use crate::words;
 pub(super) struct Columns<'a> {
     pub resource: &'static Resource,
     pub map: &'a Map,
-    pub natural_keys: Vec<NaturalKey>,
+    pub references: Vec<ReferenceColumn>,
     /// All names but those of custom fields.
     pub names: Vec<String>,
 }
 
 /// A column that stands for a reference, such as `customer_number` for the field `customer_id`.
 #[derive(Debug)]
-pub(super) struct NaturalKey {
+pub(super) struct ReferenceColumn {
     pub name: String,
     /// The reference.
     pub field: &'static Field,
     pub target: &'static Resource,
-    /// The field of `target` that the column holds.
-    pub key: &'static Field,
+    /// The field of `target` that the column holds. Without one, it holds the name.
+    pub key: Option<&'static Field>,
 }
 
 /// A column of a file.
@@ -60,20 +60,22 @@ pub(super) type CellFault = (String, &'static str, String);
 
 impl<'a> Columns<'a> {
     pub(super) fn of(resource: &'static Resource, map: &'a Map) -> Columns<'a> {
-        let mut natural_keys = Vec::new();
+        let mut references = Vec::new();
         for field in resource.fields {
             let Some(target) = field.references else { continue };
-            for key in target.natural_keys.iter().filter_map(|key| target.field(key)) {
-                let name = natural_key_name(target, key);
-                natural_keys.push(NaturalKey { name, field, target, key });
+            for key in resource.natural_references().iter().filter(|key| key.field == field) {
+                let (name, key) = (key.name.clone(), Some(key.key));
+                references.push(ReferenceColumn { name, field, target, key });
             }
+            let name = format!("{}_name", target.name);
+            references.push(ReferenceColumn { name, field, target, key: None });
         }
         let fields = resource.fields.iter().filter(|field| field.kind != Kind::Custom);
         let fields = fields.map(|field| field.name);
         let amounts = resource.fields.iter().filter_map(amount_name);
         let mut names: Vec<_> = fields.chain(amounts).chain(READ_ONLY).map(str::to_owned).collect();
-        names.extend(natural_keys.iter().map(|column| column.name.clone()));
-        Columns { resource, map, natural_keys, names }
+        names.extend(references.iter().map(|column| column.name.clone()));
+        Columns { resource, map, references, names }
     }
 
     pub(super) fn is_known(&self, name: &str) -> bool {
@@ -158,11 +160,10 @@ impl<'a> Columns<'a> {
         errors
     }
 
-    /// The name of the field that a column sets.
+    /// The name of the field that a column sets. Several columns can name one reference.
     pub(super) fn field_of<'n>(&'n self, name: &'n str) -> &'n str {
-        let key = self.natural_keys.iter().find(|column| column.name == name);
         let amount = self.resource.fields.iter().find(|field| amount_name(field) == Some(name));
-        key.map(|key| key.field.name).or(amount.map(|field| field.name)).unwrap_or(name)
+        amount.map_or(name, |field| field.name)
     }
 
     /// Converts the cells of a row to an object as in JSON Lines. A row that ends early has empty
@@ -188,8 +189,10 @@ impl<'a> Columns<'a> {
             };
             let Some(name) = column.used_name() else { continue };
             let (text, amounts) = match cell {
-                // An import does not use the timestamps.
-                Cell::Fault(_) if [CREATED_AT.name, UPDATED_AT.name].contains(&name) => continue,
+                // An import does not use this time.
+                Cell::Fault(_) if name == CREATED_AT.name => continue,
+                // The fault of a time that is not used does no harm.
+                Cell::Fault(message) if name == UPDATED_AT.name => (message, AmountForm::default()),
                 Cell::Fault(message) => {
                     row.faults.push((name.to_owned(), "invalid_row", message));
                     continue;
@@ -405,8 +408,9 @@ pub fn describe(resource: &'static Resource) -> Vec<Json> {
         if let Some(amount) = amount_name(field) {
             stands_for(amount, "amount", "1299.00".into());
         }
-        for column in columns.natural_keys.iter().filter(|column| column.field == field) {
-            stands_for(&column.name, "text", example_of(column.key));
+        for column in columns.references.iter().filter(|column| column.field == field) {
+            let name = column.target.field("name").or(column.target.field("last_name"));
+            stands_for(&column.name, "text", column.key.or(name).map_or(Json::Null, example_of));
         }
     }
     documents
@@ -424,7 +428,7 @@ pub fn template_header(resource: &'static Resource) -> String {
     let columns = Columns::of(resource, &map);
     let mut names = Vec::new();
     for field in resource.fields.iter().filter(|field| **field != CUSTOM) {
-        let key = columns.natural_keys.iter().find(|key| key.field == field);
+        let key = columns.references.iter().find(|key| key.field == field);
         let key = key.map(|key| key.name.as_str());
         names.push(key.or(amount_name(field)).unwrap_or(field.name));
     }
@@ -498,30 +502,9 @@ pub(super) fn column_letters(index: usize) -> String {
     letters.iter().rev().collect()
 }
 
-/// `customer_number` contains the name of its resource; `email` needs it as a prefix.
-fn natural_key_name(target: &Resource, key: &Field) -> String {
-    let prefix = format!("{}_", target.name);
-    if key.name.starts_with(&prefix) { key.name.to_owned() } else { prefix + key.name }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{CUSTOMER, EMPLOYEE, HARDWARE};
-
-    #[test]
-    fn references_have_columns_for_natural_keys() {
-        let map = Map::default();
-        let names = |resource| {
-            let columns = Columns::of(resource, &map).natural_keys.into_iter();
-            columns.map(|column| column.name).collect::<Vec<_>>()
-        };
-        assert_eq!(names(&CUSTOMER), Vec::<String>::new());
-        assert_eq!(names(&EMPLOYEE), ["customer_number", "customer_email"]);
-        let of_hardware =
-            ["employee_number", "employee_email", "customer_number", "customer_email"];
-        assert_eq!(names(&HARDWARE), of_hardware);
-    }
 
     #[test]
     fn an_amount_may_have_a_currency_sign_and_separated_thousands() {

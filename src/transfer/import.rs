@@ -11,16 +11,15 @@
 //! row 100,000, other writers would get 503 after 5 seconds, for an import that fails anyway.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher as _;
 use std::io;
 
 use super::columns::{Column, Columns, Converted, TitleDoubt, column_letters};
+use super::merge::{ChangedRecord, FieldChange};
 use super::row::{Mode, RowValidator};
 use super::{Cell, FileFormat, InputFile, InputRow, MAX_COLUMNS, Map, Place, RowError};
-use crate::model::custom::PREFIX;
-use crate::model::field::Custom;
-use crate::model::{Field, Resource, Value};
+use crate::model::{Field, Json, Resource, Value};
 use crate::store::{
     ChangeContext, DatabaseError, Draft, FileTransaction, Reading, Target, TenantFile, Writing,
     explain,
@@ -32,6 +31,8 @@ pub struct Import<'a> {
     pub resource: &'static Resource,
     pub map: &'a Map,
     pub mode: Mode,
+    /// Store the file's values, whatever others have changed since the export.
+    pub overwrite: bool,
     /// Read the whole file without storing anything.
     pub dry_run: bool,
 }
@@ -57,23 +58,19 @@ pub struct Imported {
 
 type Counts = BTreeMap<String, u64>;
 
-impl Imported {
-    /// Counts a text that may have changed.
-    fn count_text(&mut self, name: &str, old: &str, new: &str) {
-        if old != new {
-            count(&mut self.fields, name);
-            if is_number_now(old, new) {
-                count(&mut self.numbers, name);
-            }
-        }
-    }
-}
-
 /// An import ends after so many errors.
 pub const MAX_FAULTS: u64 = 100_000;
 
-/// Takes each error in a row when it is found.
-type Report<'a> = dyn FnMut(&RowError) + 'a;
+/// What an import finds in a row.
+#[derive(Debug)]
+pub enum Finding<'a> {
+    Fault(&'a RowError),
+    /// An update changes this record.
+    Change(&'a ChangedRecord),
+}
+
+/// Takes each finding when it is found.
+type Report<'a> = dyn FnMut(Finding<'_>) + 'a;
 
 /// Why an import failed. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +147,12 @@ impl Import<'_> {
             return Err(ImportError::HasHeldRecords(self.resource.plural));
         }
         let columns = Columns::of(self.resource, self.map);
-        let validator = RowValidator::new(&columns, reading, self.mode);
+        let validator = RowValidator::new(
+            &columns,
+            reading,
+            self.mode,
+            matches!(self.mode, Mode::UpdateBy(_)) && !self.overwrite,
+        );
         let is_compared = matches!(self.mode, Mode::Add) && reading.count(self.resource)? > 0;
         let is_table = source.format != FileFormat::JsonLines;
         let is_workbook = source.format == FileFormat::Xlsx;
@@ -321,7 +323,11 @@ impl RowImporter<'_> {
                 return self.reject(errors);
             }
         };
-        self.count_effect(&draft)?;
+        let Some(draft) = draft else {
+            self.imported.unchanged += 1;
+            return Ok(());
+        };
+        self.count_effect(place, &draft)?;
         if let Some(RowWriter { writing, .. }) = &self.writer {
             writing.save(draft)?;
         }
@@ -329,9 +335,8 @@ impl RowImporter<'_> {
     }
 
     /// Counts the effect of a row for the summary that the operator sees.
-    fn count_effect(&mut self, draft: &Draft) -> Result<(), DatabaseError> {
+    fn count_effect(&mut self, place: Place, draft: &Draft) -> Result<(), DatabaseError> {
         let imported = &mut self.imported;
-        let fields = draft.resource.fields;
         let Target::Stored(record) = &draft.target else {
             imported.created += 1;
             return self.count_repeated_key(draft);
@@ -341,19 +346,16 @@ impl RowImporter<'_> {
             return Ok(());
         }
         imported.changed += 1;
-        for (field, (old, new)) in fields.iter().zip(record.values.iter().zip(&draft.values)) {
-            match (old, new) {
-                (Value::Custom(old), Value::Custom(new)) => {
-                    for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
-                        let text = |custom: &Custom| custom.get(name).cloned().unwrap_or_default();
-                        imported.count_text(&format!("{PREFIX}{name}"), &text(old), &text(new));
-                    }
-                }
-                (Value::Text(old), Value::Text(new)) => imported.count_text(field.name, old, new),
-                (old, new) if old != new => count(&mut imported.fields, field.name),
-                _ => {}
+        let change = ChangedRecord::new(place, draft.resource, record, &draft.values);
+        for (name, FieldChange { old, new }) in &change.fields {
+            count(&mut imported.fields, name);
+            if let (Json::String(old), Json::String(new)) = (old, new)
+                && is_number_now(old, new)
+            {
+                count(&mut imported.numbers, name);
             }
         }
+        (self.report)(Finding::Change(&change));
         Ok(())
     }
 
@@ -388,7 +390,7 @@ impl RowImporter<'_> {
         for error in &errors {
             if self.errors < MAX_FAULTS {
                 self.errors += 1;
-                (self.report)(error);
+                (self.report)(Finding::Fault(error));
             }
         }
         Ok(())

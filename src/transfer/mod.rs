@@ -11,9 +11,13 @@ mod draft;
 mod export;
 mod import;
 mod map;
+mod merge;
+mod references;
 mod row;
 pub mod workbook;
 
+#[cfg(test)]
+mod merge_tests;
 #[cfg(test)]
 mod tests;
 
@@ -27,8 +31,9 @@ pub use columns::{describe, template_header};
 pub use csv::{guess_encoding, recognize};
 pub use draft::draft;
 pub use export::{ExportError, export};
-pub use import::{Import, ImportError, Imported, MAX_FAULTS};
+pub use import::{Finding, Import, ImportError, Imported, MAX_FAULTS};
 pub use map::Map;
+pub use merge::ChangedRecord;
 pub use row::Mode;
 
 use crate::model::JsonObject;

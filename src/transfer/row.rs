@@ -1,13 +1,20 @@
-//! The validation of one row: the rules of the API, and references by id or natural key.
+//! The validation of one row: the rules of the API, references by what people know, and the merge
+//! with what others have changed.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
 
-use super::columns::{CellFault, Columns, NaturalKey};
+use super::columns::{CellFault, Columns, ReferenceColumn};
+use super::merge::{Past, is_same, shown};
+use super::references::{ReferenceFinder, Term};
 use super::{Place, RowError};
-use crate::model::validation::is_empty;
-use crate::model::{Field, FieldError, ID, Json, JsonObject, RecordId, Resource, Rules, Value};
-use crate::store::{ChangeError, DatabaseError, Draft, Reading, Rejection, Target};
+use crate::clock::Timestamp;
+use crate::model::validation::{is_empty, shorten};
+use crate::model::{
+    CUSTOMER, EMPLOYEE, Field, FieldError, ID, Json, JsonObject, Kind, RecordId, Resource, Rules,
+    UPDATED_AT, Value,
+};
+use crate::store::{ChangeError, DatabaseError, Draft, Reading, Record, Rejection, Target};
 use crate::words;
 
 /// The record that a row stands for.
@@ -51,68 +58,150 @@ pub(super) struct RowValidator<'a> {
     pub columns: &'a Columns<'a>,
     pub reading: &'a Reading<'a>,
     pub mode: Mode,
+    /// Whether rows with `updated_at` are merged with what others have changed.
+    is_merging: bool,
+    finder: ReferenceFinder<'a>,
     /// The values so far in the column of [`Mode::key`].
     seen: HashSet<Value>,
     /// The stored values of that field by their [`essence`], once a row has found no record.
     stored_keys: Option<HashMap<String, String>>,
+    /// The records by their former values of that field, once a row of an export has found none.
+    former_keys: Option<HashMap<String, Vec<RecordId>>>,
     /// The place of the present row, and its errors so far.
     place: Place,
     errors: Vec<RowError>,
 }
 
+/// What a row stands for.
+enum RowTarget {
+    /// A record, and what the author of the row has seen of it.
+    Record(Target, Option<Past>),
+    /// A record that is gone. The row has no edit.
+    Unedited,
+    /// No record that could be found. The error is reported.
+    Fault,
+}
+
 impl<'a> RowValidator<'a> {
-    pub(super) fn new(columns: &'a Columns<'a>, reading: &'a Reading<'a>, mode: Mode) -> Self {
-        let (seen, place, errors) = (HashSet::new(), Place::default(), Vec::new());
-        RowValidator { columns, reading, mode, seen, stored_keys: None, place, errors }
+    pub(super) fn new(
+        columns: &'a Columns<'a>,
+        reading: &'a Reading<'a>,
+        mode: Mode,
+        is_merging: bool,
+    ) -> Self {
+        RowValidator {
+            columns,
+            reading,
+            mode,
+            is_merging,
+            finder: ReferenceFinder::new(reading),
+            seen: HashSet::new(),
+            stored_keys: None,
+            former_keys: None,
+            place: Place::default(),
+            errors: Vec::new(),
+        }
     }
 
-    /// Returns the record that the row makes, or all errors of the row. `cells` has the columns
-    /// that the file has, without the cells with `faults`.
+    /// Returns the record that the row makes, `None` if it changes nothing, or all errors of the
+    /// row. `cells` has the columns that the file has, without the cells with `faults`.
     pub(super) fn validate(
         &mut self,
         place: Place,
         cells: &JsonObject,
         faults: Vec<CellFault>,
-    ) -> Result<Result<Draft, Vec<RowError>>, DatabaseError> {
+    ) -> Result<Result<Option<Draft>, Vec<RowError>>, DatabaseError> {
         self.place = place;
         for (column, code, message) in faults {
             self.add_error(&column, code, message);
         }
         let resource = self.columns.resource;
-        let target = self.find_target(cells)?;
+        let (target, past) = match self.find_target(cells)? {
+            RowTarget::Record(target, past) => (Some(target), past),
+            RowTarget::Unedited if self.errors.is_empty() => return Ok(Ok(None)),
+            RowTarget::Unedited => return Ok(Err(mem::take(&mut self.errors))),
+            RowTarget::Fault => (None, None),
+        };
         let rules = match (&target, self.mode) {
             (_, Mode::Add | Mode::KeepIds) => Rules::New,
             // A row without a target may belong to a record that has the absent fields.
             (Some(Target::Stored(_)) | None, Mode::UpdateBy(_)) => Rules::Stored,
             (Some(_), Mode::UpdateBy(key)) => Rules::StoredOrNew(key),
         };
+        let stored = match &target {
+            Some(Target::Stored(record)) => Some(record),
+            _ => None,
+        };
         let mut values = Vec::with_capacity(resource.fields.len());
-        for field in resource.fields {
+        // The customer of a device narrows its employee.
+        let (customer, others): (Vec<_>, Vec<_>) =
+            resource.fields.iter().partition(|field| field.name == CUSTOMER_ID);
+        for field in customer.into_iter().chain(others) {
             // The error of a value by which no record could be found is reported already.
             if target.is_none() && self.mode.key() == Some(field) {
                 continue;
             }
-            if let Some(value) = self.check_field(field, cells, rules)? {
-                values.push((field, value));
-            }
+            let value = match field.references {
+                Some(target) => {
+                    let row = ReferenceRow { cells, rules, past: past.as_ref(), stored };
+                    self.check_reference(field, target, &row, &values)?
+                }
+                None => self.check_field(field, cells, rules, past.as_ref()),
+            };
+            values.extend(value.map(|value| (field, value)));
+        }
+        if let (Some(past), Some(record)) = (&past, stored) {
+            self.add_conflicts(past, record, &values);
         }
         // Without a target there is an error already.
-        let target = target.unwrap_or(Target::New(None));
-        match Draft::new(resource, target, &values) {
+        self.finish(target.unwrap_or(Target::New(None)), &values)
+    }
+
+    fn finish(
+        &mut self,
+        target: Target,
+        values: &[(&'static Field, Value)],
+    ) -> Result<Result<Option<Draft>, Vec<RowError>>, DatabaseError> {
+        match Draft::new(self.columns.resource, target, values) {
             Ok(mut draft) if self.errors.is_empty() => {
                 // An empty cell names no customer beside an employee.
-                let names_customer = values
+                let named = values
                     .iter()
-                    .any(|(field, value)| field.name == "customer_id" && *value != Value::Null);
-                let owned = self.reading.set_owner(&mut draft, names_customer);
-                if self.value_of(owned)?.is_some() {
-                    return Ok(Ok(draft));
+                    .find(|(field, value)| field.name == CUSTOMER_ID && *value != Value::Null);
+                match self.reading.set_owner(&mut draft, named.is_some()) {
+                    Ok(()) => return Ok(Ok(Some(draft))),
+                    Err(ChangeError::Rejected(Rejection::OtherCustomer(_))) => {
+                        self.add_other_customer(&draft)?;
+                    }
+                    Err(ChangeError::Rejected(rejection)) => self.reject(rejection),
+                    Err(ChangeError::Database(error)) => return Err(error),
                 }
             }
             Ok(_) => {}
             Err(rejection) => self.reject(rejection),
         }
         Ok(Err(mem::take(&mut self.errors)))
+    }
+
+    /// Adds the error of a device whose employee works at another customer than the file says.
+    fn add_other_customer(&mut self, draft: &Draft) -> Result<(), DatabaseError> {
+        let value = |name| draft.resource.value(&draft.values, name).unwrap_or(&Value::Null);
+        let (employee, named) = (value("employee_id"), value(CUSTOMER_ID));
+        let works_at = match employee {
+            Value::Integer(id) => self.reading.record(&EMPLOYEE, RecordId(*id))?,
+            _ => None,
+        };
+        let works_at =
+            works_at.as_ref().and_then(|record| EMPLOYEE.value(&record.values, CUSTOMER_ID));
+        let works_at = self.finder.label(&CUSTOMER, works_at.unwrap_or(&Value::Null))?;
+        let employee = self.finder.label(&EMPLOYEE, employee)?;
+        let named = self.finder.label(&CUSTOMER, named)?;
+        let message = format!(
+            "the employee {employee} works at the customer {works_at}, not {named}; leave the \
+             customer out, or name another employee"
+        );
+        self.add_error(CUSTOMER_ID, "bad_request", message);
+        Ok(())
     }
 
     /// Adds an error of the row.
@@ -138,10 +227,6 @@ impl<'a> RowValidator<'a> {
                 field.name
             }
             Rejection::NotFound(..) => ID.name,
-            Rejection::MissingNaturalKey(key, _) | Rejection::AmbiguousReference(key, ..) => {
-                &key.name
-            }
-            Rejection::Contradiction(_) | Rejection::OtherCustomer(_) => "customer_id",
             // An import has no preconditions and deletes nothing.
             _ => "-",
         };
@@ -160,30 +245,189 @@ impl<'a> RowValidator<'a> {
         }
     }
 
-    /// The record that the row stands for. `None` if there is none that it could stand for.
-    fn find_target(&mut self, cells: &JsonObject) -> Result<Option<Target>, DatabaseError> {
-        let Some(key) = self.mode.key() else { return Ok(Some(Target::New(None))) };
-        let Some(value) = self.check_key(key, cells) else { return Ok(None) };
+    fn find_target(&mut self, cells: &JsonObject) -> Result<RowTarget, DatabaseError> {
+        let Some(key) = self.mode.key() else {
+            return Ok(RowTarget::Record(Target::New(None), None));
+        };
+        let moment = self.read_moment(cells);
+        let Some(value) = self.check_key(key, cells) else { return Ok(RowTarget::Fault) };
         let is_kept = matches!(self.mode, Mode::KeepIds);
         if !self.seen.insert(value.clone()) {
             let code = if is_kept { "duplicate_id" } else { "ambiguous_record" };
             self.add_error(key.name, code, "An earlier row has the same value.");
-            return Ok(None);
+            return Ok(RowTarget::Fault);
         }
         if let (true, Value::Integer(id)) = (is_kept, &value) {
-            return Ok(Some(Target::New(Some(RecordId(*id)))));
+            return Ok(RowTarget::Record(Target::New(Some(RecordId(*id))), None));
         }
         let resource = self.columns.resource;
         let found = self.reading.find_one(resource, key, &value);
-        match (self.value_of(found)?, value) {
-            (Some(Some(record)), _) => Ok(Some(Target::Stored(record))),
-            (Some(None), Value::Integer(id)) => {
+        let Some(found) = self.value_of(found)? else { return Ok(RowTarget::Fault) };
+        if let Some(moment) = moment {
+            return self.find_seen_record(key, &value, found, moment, cells);
+        }
+        let target = match (found, value) {
+            (Some(record), _) => Some(Target::Stored(record)),
+            (None, Value::Integer(id)) => {
                 self.reject(Rejection::NotFound(resource, RecordId(id)));
-                Ok(None)
+                None
             }
-            (Some(None), Value::Text(text)) => self.guard(key, &text),
-            (Some(None), _) => Ok(Some(Target::New(None))),
-            (None, _) => Ok(None),
+            (None, Value::Text(text)) => self.guard(key, &text)?,
+            (None, _) => Some(Target::New(None)),
+        };
+        Ok(target.map_or(RowTarget::Fault, |target| RowTarget::Record(target, None)))
+    }
+
+    /// The moment in the column `updated_at` of a row that is merged.
+    fn read_moment(&mut self, cells: &JsonObject) -> Option<Timestamp> {
+        let cell = cells.get(UPDATED_AT.name).filter(|cell| !is_empty(cell))?;
+        if !self.is_merging {
+            return None;
+        }
+        let text = cell.as_str().unwrap_or_default().trim();
+        // A cell with a date has no time zone, and at midnight no time.
+        let forms = [text.to_owned(), format!("{text}Z"), format!("{text}T00:00:00Z")];
+        let moment = forms.iter().find_map(|text| text.parse().ok());
+        if moment.is_none() {
+            let message = format!(
+                "\"{}\" was {}; leave it as the export has it, such as 2026-11-29T14:03:25Z, or \
+                 empty it",
+                UPDATED_AT.name,
+                shown(cell)
+            );
+            self.add_error(UPDATED_AT.name, "invalid_date", message);
+        }
+        moment
+    }
+
+    /// The record that the author of a row has seen at `moment`. `found` has the row's value in
+    /// `key` now.
+    fn find_seen_record(
+        &mut self,
+        key: &'static Field,
+        value: &Value,
+        found: Option<Record>,
+        moment: Timestamp,
+        cells: &JsonObject,
+    ) -> Result<RowTarget, DatabaseError> {
+        let resource = self.columns.resource;
+        if let Some(record) = found {
+            let mut past = Past::find(self.reading, resource, record.id, moment)?;
+            if !past.is_known {
+                past.set_present(&record);
+                if moment < record.created_at {
+                    let message = format!(
+                        "the {} was created at {}, after the export",
+                        resource.name, record.created_at
+                    );
+                    self.add_error(UPDATED_AT.name, "changed_meanwhile", message);
+                    return Ok(RowTarget::Fault);
+                }
+            }
+            if *key == ID || past.seen_in(key).any(|seen| seen == value) {
+                return Ok(RowTarget::Record(Target::Stored(record), Some(past)));
+            }
+        }
+        let mut is_recorded = false;
+        for id in self.former_records(key, value)? {
+            let past = Past::find(self.reading, resource, id, moment)?;
+            is_recorded |= past.is_recorded;
+            if past.is_known && (*key == ID || past.seen_in(key).any(|seen| seen == value)) {
+                let Some(edited) = self.first_edit(&past, cells)? else {
+                    return Ok(RowTarget::Unedited);
+                };
+                let cell = cells.get(&edited).map_or(String::new(), shown);
+                let message = format!("{}, and {edited} is {cell} in the file", past.farewell(key));
+                self.add_error(key.name, "changed_meanwhile", message);
+                return Ok(RowTarget::Fault);
+            }
+        }
+        let (noun, name) = (resource.name, key.name);
+        if is_recorded {
+            let message = format!("the {noun} has changed, and the change log no longer says how");
+            self.add_error(UPDATED_AT.name, "changed_meanwhile", message);
+        } else {
+            let message = format!(
+                "No {noun} had the {name} {} then. A row with \"{}\" is a row of an export; empty \
+                 it to create a record.",
+                shown(&serde_json::json!(value)),
+                UPDATED_AT.name
+            );
+            self.add_error(name, "not_found", message);
+        }
+        Ok(RowTarget::Fault)
+    }
+
+    /// The records that had this value in `key` before a change, or have this id.
+    fn former_records(
+        &mut self,
+        key: &'static Field,
+        value: &Value,
+    ) -> Result<Vec<RecordId>, DatabaseError> {
+        let text = match value {
+            Value::Integer(id) => return Ok(vec![RecordId(*id)]),
+            Value::Text(text) => text,
+            _ => return Ok(Vec::new()),
+        };
+        if self.former_keys.is_none() {
+            let mut former: HashMap<String, Vec<RecordId>> = HashMap::new();
+            self.reading.former_keys(self.columns.resource, key, &mut |text, id| {
+                let ids = former.entry(text).or_default();
+                if !ids.contains(&id) {
+                    ids.push(id);
+                }
+            })?;
+            self.former_keys = Some(former);
+        }
+        Ok(self.former_keys.as_ref().and_then(|keys| keys.get(text)).cloned().unwrap_or_default())
+    }
+
+    /// The first column of a row that was edited.
+    fn first_edit(
+        &mut self,
+        past: &Past,
+        cells: &JsonObject,
+    ) -> Result<Option<String>, DatabaseError> {
+        for field in self.columns.resource.fields {
+            let cell = cells.get(field.name);
+            let is_edited = match (field.references, cell) {
+                (Some(_), _) => {
+                    let cells = self.reference_cells(field, cells);
+                    !cells.is_empty() && !self.is_unedited(field, &cells, past)?
+                }
+                (None, Some(cell)) if field.kind == Kind::Custom => {
+                    past.edited_members(field, cell).is_some()
+                }
+                (None, Some(cell)) => !past.has(field, cell),
+                (None, None) => false,
+            };
+            if is_edited {
+                return Ok(Some(field.name.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds the errors of cells that were edited, while others have changed the same field.
+    fn add_conflicts(&mut self, past: &Past, record: &Record, values: &[(&'static Field, Value)]) {
+        if !past.is_known {
+            if let Some((field, _)) = values.first() {
+                let message = format!(
+                    "{} was edited, but the change log no longer has the record as it was at {}; \
+                     export again, or use --overwrite",
+                    field.name, past.moment
+                );
+                self.add_error(UPDATED_AT.name, "changed_meanwhile", message);
+            }
+            return;
+        }
+        for (field, value) in values {
+            let Some(now) = self.columns.resource.value(&record.values, field.name) else {
+                continue;
+            };
+            for (column, message) in past.conflicts(field, value, now) {
+                self.add_error(&column, "changed_meanwhile", message);
+            }
         }
     }
 
@@ -244,68 +488,261 @@ impl<'a> RowValidator<'a> {
         }
     }
 
-    /// The value of a field, from its own column or from one with a natural key. `None` if the row
-    /// has no value for it, or an invalid one.
+    /// The value of a field. `None` if the row has no value for it, an unedited or an invalid one.
     fn check_field(
         &mut self,
         field: &'static Field,
         cells: &JsonObject,
         rules: Rules,
-    ) -> Result<Option<Value>, DatabaseError> {
-        let columns = self.columns;
-        for column in columns.natural_keys.iter().filter(|column| column.field == field) {
-            if let Some(input) = cells.get(&column.name) {
-                return self.find_reference(column, input);
+        past: Option<&Past>,
+    ) -> Option<Value> {
+        let edited;
+        let mut cell = cells.get(field.name);
+        if let (Some(past), Some(sent)) = (past, cell) {
+            if field.kind == Kind::Custom {
+                edited = past.edited_members(field, sent);
+                cell = edited.as_ref();
+            } else if past.has(field, sent) {
+                return None;
             }
         }
-        let checked = match field.check_sent(cells.get(field.name), rules) {
-            Ok(None) => return Ok(None),
-            Ok(Some(value)) => self.reading.check_reference(field, &value).map(|()| value),
-            Err(faults) => Err(Rejection::InvalidFields(faults).into()),
-        };
-        self.value_of(checked)
+        match field.check_sent(cell, rules) {
+            Ok(value) => value,
+            Err(faults) => {
+                self.reject(Rejection::InvalidFields(faults));
+                None
+            }
+        }
     }
 
-    /// The id of the record with the natural key `input`.
-    fn find_reference(
+    /// The cells of a reference in the order of the file: its id, and what people know.
+    fn reference_cells<'c>(
+        &self,
+        field: &Field,
+        cells: &'c JsonObject,
+    ) -> Vec<(&'c String, &'c Json)> {
+        let is_own =
+            |name: &str| name == field.name || self.reference_column(field, name).is_some();
+        cells.iter().filter(|(name, _)| is_own(name)).collect()
+    }
+
+    fn reference_column(&self, field: &Field, name: &str) -> Option<&'a ReferenceColumn> {
+        self.columns.references.iter().find(|one| one.field == field && one.name == name)
+    }
+
+    /// The id of the record that the cells of a reference name together.
+    fn check_reference(
         &mut self,
-        column: &NaturalKey,
-        input: &Json,
+        field: &'static Field,
+        target: &'static Resource,
+        row: &ReferenceRow<'_>,
+        values: &[(&'static Field, Value)],
     ) -> Result<Option<Value>, DatabaseError> {
-        let NaturalKey { name, field, target, key } = column;
-        let (noun, key_name) = (target.name, key.name);
-        if is_empty(input) {
-            if !field.required {
-                return Ok(Some(Value::Null));
+        let cells = self.reference_cells(field, row.cells);
+        if let Some(past) = row.past
+            && !cells.is_empty()
+        {
+            if self.is_unedited(field, &cells, past)? {
+                return Ok(None);
             }
-            self.add_error(name, "required", format!("\"{name}\" is empty; name the {noun}."));
-            return Ok(None);
+            if let Some(column) = self.emptied_beside_id(field, &cells, past)? {
+                let message = format!(
+                    "\"{column}\" is empty, but \"{0}\" is not. To remove the {1}, empty \"{0}\", too.",
+                    field.name, target.name
+                );
+                self.add_error(&column, "bad_request", message);
+                return Ok(None);
+            }
         }
-        let Json::String(text) = input else {
-            self.add_error(name, "bad_request", format!("\"{name}\" must be text."));
-            return Ok(None);
-        };
-        let text = text.trim();
-        let value = Value::of(text);
-        let (code, message) = match self.reading.find_by(target, key, &value)?.as_slice() {
-            [RecordId(id)] => return Ok(Some(Value::Integer(*id))),
-            [] => (
-                target.missing_code(),
-                format!(
-                    "There is no {noun} with the {key_name} {text:?}. Create the {noun} first."
-                ),
-            ),
-            _ => (
-                "ambiguous_reference",
-                format!(
-                    "Several {noun}s have the {key_name} {text:?}. Name the one by \"{}\".",
-                    field.name
-                ),
-            ),
-        };
-        self.add_error(name, code, message);
+        let filled: Vec<_> = cells.iter().filter(|(_, cell)| !is_empty(cell)).collect();
+        if filled.is_empty() {
+            return Ok(self.check_empty_reference(field, target, &cells, row.rules));
+        }
+        let mut terms: Vec<Term> = Vec::new();
+        let mut found = Vec::new();
+        for (name, cell) in filled {
+            let Some(term) = self.term(field, name, cell) else { return Ok(None) };
+            found = self.finder.find(target, std::slice::from_ref(&term), None)?;
+            if found.is_empty() {
+                let message = missing(target, &term);
+                self.add_error(name, target.missing_code(), message);
+                return Ok(None);
+            }
+            terms.push(term);
+            if terms.len() > 1 {
+                found = self.finder.find(target, &terms, None)?;
+            }
+            if found.is_empty() {
+                let message =
+                    format!("No {} has {}. Correct one of the cells.", target.name, list(&terms));
+                self.add_error(name, "bad_request", message);
+                return Ok(None);
+            }
+        }
+        self.narrow(field, target, &terms, &mut found, row.stored, values)?;
+        if let [RecordId(id)] = *found {
+            return Ok(Some(Value::Integer(id)));
+        }
+        let message = format!(
+            "Several {} have {}: {}. Name one by its id or number.",
+            target.plural,
+            list(&terms),
+            self.finder.list(target, &found)?
+        );
+        let column = terms.first().map_or(field.name, |term| &term.column);
+        self.add_error(column, "ambiguous_reference", message);
         Ok(None)
     }
+
+    /// Of several records, the one to which the stored record refers, or those of the row's customer.
+    fn narrow(
+        &mut self,
+        field: &Field,
+        target: &'static Resource,
+        terms: &[Term],
+        found: &mut Vec<RecordId>,
+        stored: Option<&Record>,
+        values: &[(&'static Field, Value)],
+    ) -> Result<(), DatabaseError> {
+        let customer = values.iter().find(|(field, _)| field.name == CUSTOMER_ID);
+        if let (Some((_, customer)), true) = (customer, found.len() > 1)
+            && target.field(CUSTOMER_ID).is_some()
+        {
+            let narrowed = self.finder.find(target, terms, Some(customer))?;
+            if !narrowed.is_empty() {
+                *found = narrowed;
+            }
+        }
+        let kept =
+            stored.and_then(|record| self.columns.resource.value(&record.values, field.name));
+        if let (Some(Value::Integer(kept)), true) = (kept, found.len() > 1)
+            && found.contains(&RecordId(*kept))
+        {
+            *found = vec![RecordId(*kept)];
+        }
+        Ok(())
+    }
+
+    fn check_empty_reference(
+        &mut self,
+        field: &'static Field,
+        target: &Resource,
+        cells: &[(&String, &Json)],
+        rules: Rules,
+    ) -> Option<Value> {
+        let Some((name, cell)) = cells.first() else {
+            return match field.check_sent(None, rules) {
+                Ok(value) => value,
+                Err(faults) => {
+                    self.reject(Rejection::InvalidFields(faults));
+                    None
+                }
+            };
+        };
+        if !field.required {
+            return Some(Value::Null);
+        }
+        if *name == field.name {
+            if let Err(faults) = field.check_sent(Some(cell), rules) {
+                self.reject(Rejection::InvalidFields(faults));
+            }
+        } else {
+            let message = format!("\"{name}\" is empty; name the {}.", target.name);
+            self.add_error(name, "required", message);
+        }
+        None
+    }
+
+    fn term(&mut self, field: &'static Field, name: &str, cell: &Json) -> Option<Term> {
+        let Some(column) = self.reference_column(field, name) else {
+            return match field.check(cell) {
+                Ok(id) => Some(Term { column: name.to_owned(), field: Some(&ID), value: id }),
+                Err(faults) => {
+                    self.reject(Rejection::InvalidFields(faults));
+                    None
+                }
+            };
+        };
+        let Json::String(text) = cell else {
+            self.add_error(name, "bad_request", format!("\"{name}\" must be text."));
+            return None;
+        };
+        Some(Term { column: name.to_owned(), field: column.key, value: Value::of(text.trim()) })
+    }
+
+    /// Whether no cell of a reference was edited: the id is as then, and the readable cells agree
+    /// with the record that it named.
+    fn is_unedited(
+        &self,
+        field: &Field,
+        cells: &[(&String, &Json)],
+        past: &Past,
+    ) -> Result<bool, DatabaseError> {
+        'versions: for id in past.seen_in(field) {
+            for (name, cell) in cells {
+                let agrees = match self.reference_column(field, name) {
+                    Some(column) => self.finder.agrees(column, id, cell, past.moment)?,
+                    None => is_same(field, id, cell),
+                };
+                if !agrees {
+                    continue 'versions;
+                }
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// A readable column that was emptied, while the id beside it is as then.
+    fn emptied_beside_id(
+        &self,
+        field: &Field,
+        cells: &[(&String, &Json)],
+        past: &Past,
+    ) -> Result<Option<String>, DatabaseError> {
+        let id = cells.iter().find(|(name, cell)| *name == field.name && !is_empty(cell));
+        let Some((_, id)) = id.filter(|(_, cell)| past.has(field, cell)) else { return Ok(None) };
+        let Some(id) = past.seen_in(field).find(|seen| is_same(field, seen, id)) else {
+            return Ok(None);
+        };
+        for (name, cell) in cells.iter().filter(|(_, cell)| is_empty(cell)) {
+            if let Some(column) = self.reference_column(field, name)
+                && !self.finder.agrees(column, id, cell, past.moment)?
+            {
+                return Ok(Some((*name).clone()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+const CUSTOMER_ID: &str = "customer_id";
+
+/// What the check of a reference needs of its row.
+struct ReferenceRow<'r> {
+    cells: &'r JsonObject,
+    rules: Rules,
+    past: Option<&'r Past>,
+    stored: Option<&'r Record>,
+}
+
+fn missing(target: &Resource, term: &Term) -> String {
+    let noun = target.name;
+    if term.field == Some(&ID) {
+        let id = serde_json::json!(term.value);
+        return format!("\"{}\" was {id}, but there is no {noun} with this id.", term.column);
+    }
+    let key = term.field.map_or("name", |field| field.name);
+    let Value::Text(text) = &term.value else { return format!("There is no {noun}.") };
+    format!("There is no {noun} with the {key} {:?}. Create the {noun} first.", shorten(text))
+}
+
+/// The terms for people: `customer_number "K-1" and customer_name "Beta"`.
+fn list(terms: &[Term]) -> String {
+    let terms = terms
+        .iter()
+        .map(|term| format!("{} {}", term.column, shown(&serde_json::json!(term.value))));
+    terms.collect::<Vec<_>>().join(" and ")
 }
 
 /// The key without leading zeros, spaces and the case of letters.

@@ -9,7 +9,7 @@ use std::process::Command;
 use rust_xlsxwriter::{Format, Workbook};
 use serde_json::{Value, json};
 
-use crate::support::DataDir;
+use crate::support::{ALL, DataDir, TestServer, database};
 
 /// The files that are made for customers.
 const FILES: [&str; 6] = [
@@ -458,4 +458,59 @@ fn a_draft_looks_into_the_cells() {
     let customers = draft("customers");
     let first = "# This file looks like employees, not customers.\n";
     assert!(customers.starts_with(first) && !employees.contains(first), "{customers}");
+}
+
+/// The owner exports, a colleague changes a phone number, and the owner imports the list.
+#[test]
+fn a_list_that_is_a_week_old_overwrites_nothing() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let customer =
+        |name: &str, phone: &str| json!({"name": name, "phone": phone, "city": "Dresden"});
+    for name in ["Müller", "Beck"] {
+        api.post("/customers.php", customer(name, "0351 1")).created();
+    }
+    database(&tenant.file())
+        .execute_batch(
+            "UPDATE changes SET at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now', '-7 days');
+             UPDATE customers SET updated_at = (SELECT max(at) FROM changes),
+               created_at = (SELECT max(at) FROM changes);",
+        )
+        .unwrap();
+    let csv = server.cli(&["export", "acme", "customers", "--output", "list.csv"]).done();
+    assert!(csv.stderr.is_empty(), "{csv:?}");
+    server.cli(&["export", "acme", "customers", "--output", "list.xlsx"]).done();
+    let home = server.home();
+    let csv = fs::read_to_string(home.join("list.csv")).unwrap();
+    api.put("/customers.php?id=1", customer("Müller", "0351 2")).found();
+
+    let import = |file: &str, options: &[&str]| {
+        let import = ["import", "acme", "customers", file, "--update-by", "id"];
+        server.cli(&[&import[..], options].concat())
+    };
+    // The workbook as it was exported changes nothing.
+    let output = import("list.xlsx", &[]).done();
+    assert!(output.stdout.contains("0 changed, 2 unchanged"), "{output:?}");
+
+    fs::write(home.join("list.csv"), csv.replacen("Dresden", "Bonn", 1)).unwrap();
+    let line = "\nline 2: customer 1 \"Müller\": city \"Dresden\" → \"Bonn\"\n";
+    for options in [&["--dry-run"][..], &[]] {
+        let output = import("list.csv", options).done();
+        assert!(output.stdout.ends_with(line), "{output:?}");
+    }
+    let stored = api.get("/customers.php?id=1").found();
+    assert_eq!([&stored["phone"], &stored["city"]], ["0351 2", "Bonn"]);
+
+    fs::write(home.join("list.csv"), csv.replacen("0351 1", "0351 3", 1)).unwrap();
+    let output = import("list.csv", &[]).ends_with(1);
+    let start = "line 2: phone: changed_meanwhile: phone was \"0351 1\" at the export, is \"0351 2\" \
+                 since ";
+    let end = " \"a test's\"), and \"0351 3\" in the file\n";
+    assert!(output.stderr.starts_with(start) && output.stderr.contains(end), "{output:?}");
+    let document = import("list.csv", &["--overwrite", "--dry-run", "--json"]).done().json();
+    let fields = json!({"phone": {"old": "0351 2", "new": "0351 3"},
+        "city": {"old": "Bonn", "new": "Dresden"}});
+    let change = json!({"line": 2, "row": 2, "id": 1, "name": "Müller", "fields": fields});
+    assert_eq!((&document["changes"], &document["changed"]), (&json!([change]), &json!(1)));
 }

@@ -7,6 +7,7 @@
 //! | `references` | the records that natural keys name |
 //! | `list` | pages: the statement, keyset position, JSON |
 //! | `change_log` | the entry and the version of each change, pages of entries |
+//! | `versions` | the versions that a record has had |
 //! | `undo` | the former state of records, and the way back to it |
 
 mod change_log;
@@ -14,6 +15,7 @@ mod list;
 mod read;
 mod references;
 mod undo;
+mod versions;
 mod write;
 
 pub use change_log::{Actor, ChangeContext, ChangesPage, ChangesQuery, KeyLabel, Position, Start};
@@ -22,6 +24,7 @@ pub use list::Page;
 pub use read::{Reading, Record, fold};
 pub use references::SentKey;
 pub use undo::{Leave, Reason, Selection, Undo, UndoError, Undone};
+pub use versions::RecordVersion;
 pub use write::{Change, ChangeKind, Changed, Draft, Precondition, Target, Writing};
 
 #[cfg(test)]

@@ -1,0 +1,338 @@
+//! The merge of a file with what others have changed since its export (contract section 10).
+
+use proptest::prelude::*;
+
+use super::tests::{Fixture, Job, counts, import, records, update};
+use super::*;
+use crate::model::{CUSTOMER, EMPLOYEE, HARDWARE, Resource};
+
+const CSV: FileFormat = FileFormat::Csv;
+const JSON: FileFormat = FileFormat::JsonLines;
+/// The second of the first rows, of a change by a colleague, and of the import.
+const EXPORTED: &str = "2026-11-20T19:30:00Z";
+const LATER: &str = "2026-11-21T08:00:00Z";
+const NOW: &str = "2026-11-22T08:00:00Z";
+
+fn by(resource: &'static Resource, format: FileFormat, field: &str, at: &'static str) -> Job {
+    Job { at, ..update(resource, format, field) }
+}
+
+/// Three customers, of which a colleague changes the second one later.
+fn shop() -> Fixture {
+    let fixture = Fixture::new();
+    fixture.accepts(
+        &CUSTOMER,
+        CSV,
+        "name,customer_number,phone,city,notes,custom.room\nEins,K-1,1,Ulm,\"a\r\nb\",7\n\
+         Zwei,K-2,1,Ulm,,7\nDrei,K-3,,,,\n",
+    );
+    let change = b"id,phone,custom.room\n2,2,8\n";
+    let (outcome, errors) = fixture.import(by(&CUSTOMER, CSV, "id", LATER), change);
+    assert_eq!((counts(outcome), errors), ((0, 1, 0), Vec::new()));
+    fixture
+}
+
+/// The columns of the customer with this id.
+fn customer(fixture: &Fixture, id: usize) -> [String; 4] {
+    let csv = fixture.export(1, &CUSTOMER, CSV);
+    let columns = ["name", "phone", "city", "custom.room"];
+    columns.map(|column| records(&csv)[id - 1][column].clone())
+}
+
+/// Imports a row of an export, and returns the errors.
+#[track_caller]
+fn merges(fixture: &Fixture, header: &str, row: &str, count: (u64, u64, u64)) {
+    let text = format!("{header},updated_at\n{row},{EXPORTED}\n");
+    let (outcome, errors) = fixture.import(by(&CUSTOMER, CSV, "id", NOW), text.as_bytes());
+    assert_eq!(errors, Vec::<String>::new(), "{row}");
+    assert_eq!(counts(outcome), count, "{row}");
+}
+
+fn faults(fixture: &Fixture, job: Job, text: &str) -> Vec<String> {
+    let before = fixture.export(1, job.resource, JSON);
+    let (outcome, errors) = fixture.import(job, text.as_bytes());
+    assert!(outcome.is_err(), "{text}");
+    assert_eq!(fixture.export(1, job.resource, JSON), before, "something was stored");
+    errors
+}
+
+#[test]
+fn a_cell_that_was_not_edited_keeps_what_others_have_stored() {
+    let fixture = shop();
+    merges(&fixture, "id,name,phone,city,custom.room", "2,Zwei,1,Bonn,7", (0, 1, 0));
+    assert_eq!(customer(&fixture, 2), ["Zwei", "2", "Bonn", "8"]);
+}
+
+#[test]
+fn an_edited_cell_is_stored_or_equal_or_a_conflict() {
+    let fixture = shop();
+    merges(&fixture, "id,phone,custom.room", "2,2,8", (0, 0, 1));
+    merges(&fixture, "id,phone,city", "1,3,", (0, 1, 0));
+    assert_eq!(customer(&fixture, 1), ["Eins", "3", "", "7"]);
+    let text = format!("id,phone,city,custom.room,updated_at\n2,4,Bonn,9,{EXPORTED}\n");
+    let errors = faults(&fixture, by(&CUSTOMER, CSV, "id", NOW), &text);
+    let changed = |field: &str, [then, now, file]: [&str; 3]| {
+        format!(
+            "line 2: {field}: changed_meanwhile: {field} was \"{then}\" at the export, is \"{now}\" \
+             since 2026-11-21T08:00:00Z (command import), and \"{file}\" in the file"
+        )
+    };
+    let expected = [changed("phone", ["1", "2", "4"]), changed("custom.room", ["7", "8", "9"])];
+    assert_eq!(errors, expected);
+    let emptied = format!("{{\"id\":2,\"phone\":null,\"updated_at\":\"{EXPORTED}\"}}");
+    let errors = faults(&fixture, by(&CUSTOMER, JSON, "id", NOW), &emptied);
+    assert!(errors[0].ends_with("(command import), and empty in the file"), "{errors:?}");
+    let job = Job { overwrite: true, ..by(&CUSTOMER, CSV, "id", NOW) };
+    assert_eq!(counts(fixture.import(job, text.as_bytes()).0), (0, 1, 0));
+    assert_eq!(customer(&fixture, 2), ["Zwei", "4", "Bonn", "9"]);
+}
+
+#[test]
+fn without_the_time_a_row_overwrites() {
+    let fixture = shop();
+    for updated_at in ["", ",updated_at"] {
+        let text = format!("id,phone{updated_at}\n2,5{}\n", updated_at.replace("updated_at", ""));
+        let outcome = fixture.import(by(&CUSTOMER, CSV, "id", NOW), text.as_bytes()).0;
+        assert_eq!(counts(outcome).2, u64::from(!updated_at.is_empty()), "{text}");
+        assert_eq!(customer(&fixture, 2)[1], "5");
+    }
+    let text = "id,phone,updated_at\n2,5,yesterday\n";
+    let errors = faults(&fixture, by(&CUSTOMER, CSV, "id", NOW), text);
+    assert!(errors[0].starts_with("line 2: updated_at: invalid_date: \"updated_at\" was"));
+}
+
+#[test]
+fn what_a_spreadsheet_does_to_a_text_is_no_edit() {
+    let fixture = shop();
+    fixture.import(by(&CUSTOMER, CSV, "id", LATER), b"id,notes\n1,other\n").0.unwrap();
+    merges(&fixture, "id,name,notes", "1, Eins ,\"a\nb\"", (0, 0, 1));
+    merges(&fixture, "id,name,notes", "1,Eins,other", (0, 0, 1));
+}
+
+#[test]
+fn any_version_of_the_second_of_the_export_is_no_edit() {
+    let fixture = Fixture::new();
+    fixture.accepts(&CUSTOMER, CSV, "name,phone,city\nEins,1,Ulm\n");
+    for change in ["id,phone\n1,2\n", "id,phone\n1,3\n"] {
+        fixture.import(by(&CUSTOMER, CSV, "id", EXPORTED), change.as_bytes()).0.unwrap();
+    }
+    fixture.import(by(&CUSTOMER, CSV, "id", LATER), b"id,city\n1,Bonn\n").0.unwrap();
+    let row = |row: &str| format!("id,phone,city,updated_at\n{row},{EXPORTED}\n");
+    for phone in ["1", "2", "3"] {
+        let text = row(&format!("1,{phone},Ulm"));
+        let outcome = fixture.import(by(&CUSTOMER, CSV, "id", NOW), text.as_bytes()).0;
+        assert_eq!(counts(outcome), (0, 0, 1), "{phone}");
+    }
+    // The last version of the second is compared with the present one.
+    let outcome = fixture.import(by(&CUSTOMER, CSV, "id", NOW), row("1,4,Ulm").as_bytes()).0;
+    assert_eq!(counts(outcome), (0, 1, 0));
+}
+
+#[test]
+fn a_moment_between_two_versions_means_the_earlier_one() {
+    let fixture = shop();
+    for (moment, phone) in [("2026-11-20T20:00:00Z", "1"), ("2026-11-21T09:00:00+01:00", "2")] {
+        let text = format!("id,phone,updated_at\n2,{phone},{moment}\n");
+        let outcome = fixture.import(by(&CUSTOMER, CSV, "id", NOW), text.as_bytes()).0;
+        assert_eq!(counts(outcome), (0, 0, 1), "{moment}");
+    }
+    let text = "id,phone,updated_at\n2,1,2026-11-20T19:29:59Z\n";
+    let errors = faults(&fixture, by(&CUSTOMER, CSV, "id", NOW), text);
+    let early = "line 2: updated_at: changed_meanwhile: the customer was created at \
+                 2026-11-20T19:30:00Z, after the export";
+    assert_eq!(errors, [early]);
+}
+
+#[test]
+fn a_record_that_is_gone_is_a_conflict_if_its_row_was_edited() {
+    let fixture = shop();
+    fixture.import(by(&CUSTOMER, CSV, "id", LATER), b"id,customer_number\n1,K-9\n").0.unwrap();
+    let by_number = by(&CUSTOMER, CSV, "customer_number", NOW);
+    let row = |row: &str| format!("customer_number,name,city,updated_at\n{row},{EXPORTED}\n");
+    let outcome = fixture.import(by_number, row("K-1,Eins,Ulm").as_bytes()).0;
+    assert_eq!(counts(outcome), (0, 0, 1));
+    assert_eq!(
+        faults(&fixture, by_number, &row("K-1,Eins,Bonn")),
+        ["line 2: customer_number: changed_meanwhile: the customer has another customer_number \
+          since 2026-11-21T08:00:00Z (command import), and city is \"Bonn\" in the file"]
+    );
+    let errors = faults(&fixture, by_number, &row("K-77,Eins,Bonn"));
+    assert!(errors[0].starts_with("line 2: customer_number: not_found: No customer had the"));
+    // Another record has the number now.
+    fixture.import(by(&CUSTOMER, CSV, "id", LATER), b"id,customer_number\n3,K-1\n").0.unwrap();
+    let errors = faults(&fixture, by_number, &row("K-1,Eins,Bonn"));
+    assert!(errors[0].contains("the customer has another customer_number since"), "{errors:?}");
+    let errors =
+        faults(&fixture, by(&CUSTOMER, CSV, "id", NOW), &format!("id,updated_at\n99,{NOW}\n"));
+    assert!(errors[0].starts_with("line 2: id: not_found: No customer had the id 99 then."));
+}
+
+#[test]
+fn a_version_that_the_change_log_no_longer_has_must_equal_the_present_one() {
+    let fixture = shop();
+    fixture.forget_changes(LATER);
+    merges(&fixture, "id,phone,city", "2,2,Ulm", (0, 0, 1));
+    merges(&fixture, "id,phone,city", "1,1,Bonn", (0, 1, 0));
+    let text = format!("id,phone,updated_at\n2,1,{EXPORTED}\n");
+    let errors = faults(&fixture, by(&CUSTOMER, CSV, "id", NOW), &text);
+    assert!(errors[0].starts_with("line 2: updated_at: changed_meanwhile: phone was edited, but"));
+}
+
+/// Two customers of the same name, their people and a device.
+fn people() -> Fixture {
+    let fixture = Fixture::new();
+    let customers = "name,customer_number,email\nMüller,K-1,a@b.example\nMÜLLER,K-2,\nBeck,K-3,\n";
+    fixture.accepts(&CUSTOMER, CSV, customers);
+    fixture.accepts(
+        &EMPLOYEE,
+        CSV,
+        "customer_number,employee_number,email,first_name,last_name\n\
+         K-1,P-1,eva@b.example,Eva,Maier\nK-2,P-2,e@c.example,Eva,Maier\nK-3,P-3,t@c.example,Tom,\n",
+    );
+    fixture.accepts(&HARDWARE, CSV, "name,employee_number\nLaptop,P-1\nServer,\n");
+    fixture
+}
+
+#[test]
+fn references_are_named_by_what_people_know() {
+    let fixture = people();
+    let text = "name,customer_name,customer_number,employee_name\n\
+                One,  mu\u{308}ller ,K-2,eva  MAIER\nTwo,Beck,,\nThree,,,Tom\nFour,,K-1,\n";
+    fixture.accepts(&HARDWARE, CSV, text);
+    let csv = fixture.export(1, &HARDWARE, CSV);
+    let ids: Vec<_> = records(&csv)[2..]
+        .iter()
+        .map(|record| ["customer_id", "employee_id"].map(|column| record[column].clone()))
+        .collect();
+    assert_eq!(ids, [["2", "2"], ["3", ""], ["3", "3"], ["1", ""]]);
+    let text = "name,customer_id,customer_name,customer_number,employee_name,employee_number\n\
+                PC,,Müller,,,\nPC,,Beck,K-2,,\nPC,1,Beck,,,\nPC,,,,Eva Maier,\nPC,,Nobody,,,\n\
+                PC,,,K-3,,P-1\n";
+    assert_eq!(
+        faults(&fixture, import(&HARDWARE, CSV), text),
+        [
+            "line 2: customer_name: ambiguous_reference: Several customers have customer_name \
+             \"Müller\": 1 (K-1), 2 (K-2). Name one by its id or number.",
+            "line 3: customer_number: bad_request: No customer has customer_name \"Beck\" and \
+             customer_number \"K-2\". Correct one of the cells.",
+            "line 4: customer_name: bad_request: No customer has customer_id 1 and customer_name \
+             \"Beck\". Correct one of the cells.",
+            "line 5: employee_name: ambiguous_reference: Several employees have employee_name \
+             \"Eva Maier\": 1 (P-1), 2 (P-2). Name one by its id or number.",
+            "line 6: customer_name: customer_not_found: There is no customer with the name \
+             \"Nobody\". Create the customer first.",
+            "line 7: customer_id: bad_request: the employee P-1 works at the customer K-1, not \
+             K-3; leave the customer out, or name another employee",
+        ]
+    );
+}
+
+#[test]
+fn the_readable_columns_of_a_merged_row_agree_with_its_id() {
+    let fixture = people();
+    fixture.import(by(&CUSTOMER, CSV, "id", LATER), b"id,name\n1,Renamed\n").0.unwrap();
+    let job = by(&EMPLOYEE, CSV, "id", NOW);
+    let header = "id,customer_id,customer_number,customer_name,last_name,updated_at";
+    let row = |cells: &str| format!("{header}\n1,{cells},{EXPORTED}\n");
+    for name in ["Müller", "Renamed"] {
+        let text = row(&format!("1,K-1,{name},Maier"));
+        assert_eq!(counts(fixture.import(job, text.as_bytes()).0), (0, 0, 1), "{name}");
+    }
+    for (cells, message) in [
+        ("1,K-1,Beck,Maier", "customer_name: bad_request: No customer has customer_id 1 and"),
+        ("3,K-1,Beck,Maier", "customer_number: bad_request: No customer has customer_id 3 and"),
+        ("1,K-1,,Maier", "customer_name: bad_request: \"customer_name\" is empty, but"),
+    ] {
+        let errors = faults(&fixture, job, &row(cells));
+        assert!(errors[0].starts_with(&format!("line 2: {message}")), "{errors:?}");
+    }
+    assert_eq!(counts(fixture.import(job, row("3,K-3,Beck,Maier").as_bytes()).0), (0, 1, 0));
+    // Others have moved the employee since. The file names the customer of the export by name alone.
+    let text = format!("id,customer_name,updated_at\n1,Müller,{EXPORTED}\n");
+    assert_eq!(counts(fixture.import(job, text.as_bytes()).0), (0, 0, 1));
+    let text = format!("id,customer_name,updated_at\n1,Beck,{EXPORTED}\n");
+    assert_eq!(counts(fixture.import(job, text.as_bytes()).0), (0, 0, 1));
+    let text = format!("id,customer_number,updated_at\n1,K-2,{EXPORTED}\n");
+    let errors = faults(&fixture, job, &text);
+    assert!(errors[0].starts_with("line 2: customer_id: changed_meanwhile: customer_id was 1 at"));
+}
+
+/// The fields of the model: name, phone, city, a date, and two custom fields.
+const FIELDS: [&str; 6] = ["name", "phone", "city", "customer_since", "custom.a", "custom.b"];
+
+/// What a cell of the file becomes, or `None` for a conflict: the promise, word by word.
+fn merged<'v>(then: &'v str, now: &'v str, cell: &'v str) -> Option<&'v str> {
+    if cell == then || cell == now {
+        Some(now)
+    } else if now == then {
+        Some(cell)
+    } else {
+        None
+    }
+}
+
+fn line(id: usize, values: &[String]) -> String {
+    format!("{id},{}", values.join(","))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Each of `changes` and `edits` is a record, a field and the number of a value.
+    #[test]
+    fn the_merge_is_that_of_the_model(
+        changes in prop::collection::vec((0_usize..4, 0_usize..6, 0_usize..3), 0..12),
+        edits in prop::collection::vec((0_usize..4, 0_usize..6, 0_usize..3), 0..12),
+    ) {
+        let value = |field: usize, number: usize| match (FIELDS[field], number) {
+            ("name", number) => format!("Name {number}"),
+            (_, 0) => String::new(),
+            ("customer_since", number) => format!("2026-01-0{number}"),
+            (_, number) => number.to_string(),
+        };
+        let header = FIELDS.join(",");
+        let then: Vec<Vec<String>> =
+            (0..4).map(|_| (0..6).map(|field| value(field, 1)).collect()).collect();
+        let fixture = Fixture::new();
+        let rows: Vec<String> = then.iter().map(|values| values.join(",")).collect();
+        fixture.accepts(&CUSTOMER, CSV, &format!("{header}\n{}\n", rows.join("\n")));
+        let (mut now, mut file) = (then.clone(), then.clone());
+        for (record, field, number) in changes {
+            now[record][field] = value(field, number);
+            let text = format!("id,{header}\n{}\n", line(record + 1, &now[record]));
+            fixture.import(by(&CUSTOMER, CSV, "id", LATER), text.as_bytes()).0.unwrap();
+        }
+        for (record, field, number) in edits {
+            file[record][field] = value(field, number);
+        }
+        let mut expected = now.clone();
+        let mut conflicts = Vec::new();
+        for record in 0..4 {
+            for field in 0..6 {
+                match merged(&then[record][field], &now[record][field], &file[record][field]) {
+                    Some(value) => expected[record][field] = value.to_owned(),
+                    None => conflicts.push(format!("line {}: {}", record + 2, FIELDS[field])),
+                }
+            }
+        }
+        let rows: Vec<String> = file
+            .iter()
+            .enumerate()
+            .map(|(id, values)| format!("{},{EXPORTED}", line(id + 1, values)))
+            .collect();
+        let text = format!("id,{header},updated_at\n{}\n", rows.join("\n"));
+        let (_, errors) = fixture.import(by(&CUSTOMER, CSV, "id", NOW), text.as_bytes());
+        let found: Vec<String> = errors
+            .iter()
+            .map(|error| error.split(": changed_meanwhile").next().unwrap().to_owned())
+            .collect();
+        prop_assert_eq!(&found, &conflicts);
+        let stored = if conflicts.is_empty() { &expected } else { &now };
+        let csv = fixture.export(1, &CUSTOMER, CSV);
+        for (record, values) in records(&csv).iter().zip(stored) {
+            for (field, value) in FIELDS.iter().zip(values) {
+                prop_assert_eq!(record.get(*field).map_or("", String::as_str), value);
+            }
+        }
+    }
+}
