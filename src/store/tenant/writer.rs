@@ -273,16 +273,17 @@ impl WriterThread {
 
     /// Waits for the next mutation, and does upkeep while none comes. `None` if the tenant closes.
     fn next(&mut self) -> Option<Mutation> {
-        while self.connection.is_some() && self.has_upkeep {
+        while let Some(connection) = &self.connection {
             match self.waiting.recv_timeout(PAUSE) {
                 Ok(mutation) => return Some(mutation),
                 Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => self.run_upkeep(),
+                Err(RecvTimeoutError::Timeout) if self.has_upkeep => self.run_upkeep(),
+                Err(RecvTimeoutError::Timeout) => {
+                    // A thousand idle writers must not keep their pages.
+                    let _ = execute(connection, "PRAGMA shrink_memory");
+                    break;
+                }
             }
-        }
-        if let Some(connection) = &self.connection {
-            // A thousand idle writers must not keep their pages.
-            let _ = execute(connection, "PRAGMA shrink_memory");
         }
         self.waiting.recv().ok()
     }
