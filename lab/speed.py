@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Measures the service with wrk, which sends the next request of a connection when the last one is answered.
 
-    lab/speed.py BINARY… [--sections get,post] [--seconds 2] [--rounds 3] [--records 100000]
+    lab/speed.py BINARY… [--sections get,calls] [--seconds 2] [--rounds 3] [--records 100000]
 
 Several binaries take turns in each round, because the speed of a machine varies. The tables have the medians of the rounds. With several
-binaries, the last column is the median ratio of the last binary to the first."""
+binaries, the last column is the median ratio of the last binary to the first.
+
+The section `calls` counts system calls with perf, as root. It fails if a request of the last binary makes more than its bar."""
 
 import argparse
 import contextlib
@@ -14,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -165,6 +168,32 @@ def get(server, _):
     yield from speed(server, "GET page", [0], "GET", "/customers.php")
 
 
+# The most system calls of a request. Their number hardly depends on the load of the machine.
+CALLS = {"GET one": (9.5, "GET", "/customers.php?id=@R@", None), "GET page": (9.5, "GET", "/customers.php", None),
+         "POST": (15, "POST", "/customers.php", NEW)}
+BARS = {f"{name}, system calls": bar for name, (bar, *_) in CALLS.items()}
+
+
+def calls(server, _):
+    if not shutil.which("perf"):
+        print("perf is missing, so the system calls are not counted")
+        return
+    # The first POST starts the tenant's writer and its write-ahead log.
+    server.send(0, "POST", "/customers.php", customer(0))
+    for name, (_, method, path, body) in CALLS.items():
+        server.load(32, 1, [0], method, path, body=body)
+        events = "raw_syscalls:sys_enter,context-switches"
+        command = ["perf", "stat", "-x,", "-e", events, "-p", str(server.process.pid)]
+        perf = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        time.sleep(0.5)
+        found = server.load(32, OPTIONS.seconds, [0], method, path, body=body)
+        perf.send_signal(signal.SIGINT)
+        lines = [line.split(",") for line in perf.communicate()[1].splitlines()]
+        assert not found["failed"] and len(lines) == 2, (found, lines)
+        for event, line in zip(("system calls", "context switches"), lines):
+            yield f"{name}, {event}", int(line[0]) / found["requests"], ""
+
+
 def post(server, _):
     yield from speed(server, "POST, one tenant", [0], "POST", "/customers.php", body=NEW)
     yield from speed(server, "POST, 200 tenants", range(200), "POST", "/customers.php", body=NEW)
@@ -229,11 +258,12 @@ def fairness(server, round_number):
 
 
 # The tenants of each section, and the records of the first one; None is the option.
-SECTIONS = {"get": (get, 1, 1000), "post": (post, 200, 0), "tenants": (tenants, 400, 0), "latency": (latency, 1, None),
+SECTIONS = {"get": (get, 1, 1000), "calls": (calls, 1, 1000), "post": (post, 200, 0), "tenants": (tenants, 400, 0), "latency": (latency, 1, None),
             "fairness": (fairness, 9, None)}
 
 
 def main():
+    missed = []
     for name in OPTIONS.sections.split(","):
         section, count, records = SECTIONS[name]
         figures = {}
@@ -252,6 +282,10 @@ def main():
             ratios = [last / first for first, last in zip(results[0], results[-1])]
             cells += [f"{statistics.median(ratios):.2f}"] if len(servers) > 1 else []
             print(f"| {figure} | {' | '.join(cells)} |", flush=True)
+            if statistics.median(results[-1]) > BARS.get(figure, float("inf")):
+                missed.append(f"{figure}: {statistics.median(results[-1]):.2f}, at most {BARS[figure]}")
+    if missed:
+        raise SystemExit("\n".join(missed))
 
 
 PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
