@@ -139,7 +139,6 @@ impl Config {
     }
 }
 
-/// Parses `ADDRESS:PORT`.
 fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "not an IP address and a port, such as 0.0.0.0:8080 or [::]:8080")
 }

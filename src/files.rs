@@ -17,7 +17,6 @@ pub(crate) const RESERVE: u64 = 256 << 20;
 /// memory begin with 32 KiB each.
 const FULL: u64 = 1 << 20;
 
-/// Whether the disk of `path` is full.
 pub(crate) fn is_disk_full(path: &Path) -> bool {
     free_space(path).is_ok_and(|(free, _)| free < FULL)
 }
@@ -69,7 +68,6 @@ pub(crate) fn user_name(number: u32) -> String {
     name.unwrap_or(number)
 }
 
-/// Returns `Ok` instead of the error that a file does not exist.
 pub(crate) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -77,12 +75,10 @@ pub(crate) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Syncs a file or a directory.
 pub(crate) fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Opens the directory that holds `path`.
 pub(crate) fn open_parent(path: &Path) -> io::Result<File> {
     let parent = path.parent().unwrap_or(path);
     File::open(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })

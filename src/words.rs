@@ -101,7 +101,6 @@ pub(crate) fn without_error_numbers(message: &str) -> String {
     message
 }
 
-/// `text` with its first letter in upper case.
 pub(crate) fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
@@ -112,7 +111,6 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// A number with commas between groups of three digits.
 pub(crate) fn grouped(number: u64) -> String {
     match number {
         0..1_000 => number.to_string(),

@@ -242,7 +242,6 @@ impl ApiError {
         Some(first.of_operation(number).member("operations", operations))
     }
 
-    /// The body `{"error": {"code", "message", "status"}}` of contract section 6.
     fn envelope(&self) -> Map<String, Value> {
         let Occurrence { code, status, message, record, members, .. } = &*self.0;
         let code = code.describe().code;

@@ -232,8 +232,6 @@ impl Responder {
         self.log(status, duration);
     }
 
-    /// Writes the entry at level INFO, with the target `request`. `duration` is from the complete
-    /// request to its response.
     fn log(&self, status: u16, duration: Duration) {
         let method = self.method.as_str();
         tracing::info!(

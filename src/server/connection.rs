@@ -114,7 +114,6 @@ pub(super) async fn accept(listener: TcpListener, edge: Arc<Edge>, stopper: Canc
     }
 }
 
-/// Serves one connection until it ends.
 async fn serve_socket(
     edge: Arc<Edge>,
     socket: TcpStream,

@@ -249,7 +249,6 @@ impl Lane {
         }
     }
 
-    /// The most jobs of the lane that run at a time.
     fn max_running(self, workers: usize) -> usize {
         match self {
             Lane::Tenant(_) => (workers / WORKERS_PER_TENANT_JOB).max(1),

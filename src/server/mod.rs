@@ -197,7 +197,6 @@ async fn watch(pool: &WorkerPool) -> Result<(), ServerError> {
     }
 }
 
-/// Sends a request to a worker, and waits until the worker has received it.
 async fn check_workers(pool: &WorkerPool) -> Result<(), ServerError> {
     match timeout(WATCHDOG_TIMEOUT, pool.send_watchdog()).await {
         Ok(Ok(())) => Ok(()),
@@ -298,8 +297,7 @@ impl App {
         }
     }
 
-    /// Tests whether the service is ready (contract section 1). Returns a warning if it is, or why
-    /// it is not.
+    /// Returns a warning if the service is ready, or why it is not.
     fn test_readiness(&self) -> Result<Option<String>, String> {
         let directory = self.registry.data_dir();
         let (free, warning) = files::free_space(directory).map_err(|error| error.to_string())?;

@@ -116,7 +116,6 @@ impl Relay {
         }
     }
 
-    /// Ends the wait of one worker.
     pub(super) fn wake_receiver(&self) {
         self.server.unblock();
     }
