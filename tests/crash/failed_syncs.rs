@@ -222,8 +222,8 @@ fn registry_fails(scene: &mut Scene<'_>, server: &mut TestServer) {
     let present = scene.operator.history.end()[name].clone();
     scene.fail("registry.db-wal$", false);
     let started = scene.recorder.moment();
-    let api = scene.recorder.data_dir.anonymous();
-    assert!(try_change_password_in_panel(&api, "acme", present.as_str().unwrap(), new).is_err());
+    let present = present.as_str().unwrap();
+    assert!(try_change_password_in_panel(scene.recorder, "acme", present, new).is_err());
     let effect = vec![(name.to_owned(), Some(json!(new)))];
     scene.operator.history.add("a new password in the panel", started, None, effect);
     server.ended_at_failed_sync();

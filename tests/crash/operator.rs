@@ -1,7 +1,6 @@
 //! The operator of a run: commands that change tenants, keys, passwords and backups, one after the
 //! other.
 
-use std::collections::BTreeMap;
 use std::{fs, io};
 
 use serde_json::{Value, json};
@@ -10,8 +9,8 @@ use crate::client::label;
 use crate::history::{Effect, History, State};
 use crate::recorder::{Recorder, temporary_directory};
 use crate::run::BackupRun;
+use crate::support::browser::Browser;
 use crate::support::server::Output;
-use crate::support::{Api, Reply, encoded};
 
 /// The operator: commands that change the registry, one after the other.
 pub(crate) struct Operator<'a> {
@@ -117,8 +116,8 @@ impl<'a> Operator<'a> {
         let present = self.history.end()[&name].clone();
         let new = "a new password, made in the panel";
         let started = self.recorder.moment();
-        let api = self.recorder.data_dir.anonymous();
-        try_change_password_in_panel(&api, in_panel, present.as_str().unwrap(), new).unwrap();
+        let present = present.as_str().unwrap();
+        try_change_password_in_panel(self.recorder, in_panel, present, new).unwrap();
         let acknowledged = self.recorder.moment();
         let effect = vec![(name, Some(json!(new)))];
         self.history.add("a new password in the panel", started, Some(acknowledged), effect);
@@ -174,33 +173,14 @@ pub(crate) fn timed(recorder: &Recorder, arguments: &[&str]) -> (usize, Output, 
 
 /// Signs in to the panel and changes the password, where the server may end.
 pub(crate) fn try_change_password_in_panel(
-    api: &Api,
+    recorder: &Recorder,
     tenant: &str,
     present: &str,
     new: &str,
 ) -> io::Result<()> {
-    let mut cookies = BTreeMap::new();
-    let mut ask = |method: &str, fields: &[(&str, &str)]| {
-        let fields: Vec<String> =
-            fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-        let sent: Vec<String> =
-            cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let call = api
-            .call(method, "/api_keys.php")
-            .header("Content-Type", "application/x-www-form-urlencoded")
-            .header("Sec-Fetch-Site", "same-origin");
-        let reply = call.header("Cookie", &sent.join("; ")).body(fields.join("&")).try_send()?;
-        for (_, value) in
-            reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"))
-        {
-            let (name, value) = value.split(';').next().unwrap().split_once('=').unwrap();
-            cookies.insert(name.to_owned(), value.to_owned());
-        }
-        Ok::<Reply, io::Error>(reply)
-    };
-    let fields = [("action", "sign-in"), ("tenant", tenant), ("password", present)];
-    ask("POST", &fields)?.is(303);
-    let fields = [("action", "password"), ("current", present), ("new", new), ("again", new)];
-    ask("POST", &fields)?.is(303);
+    let mut admin = Browser::at(&recorder.data_dir, "127.0.0.1");
+    admin.try_send("sign-in", &[("tenant", tenant), ("password", present)])?.is(303);
+    let fields = [("current", present), ("new", new), ("again", new)];
+    admin.try_send("password", &fields)?.is(303);
     Ok(())
 }

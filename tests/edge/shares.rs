@@ -80,31 +80,18 @@ fn others_are_served_beside_forms<B>(
         .map(|number| {
             let busy = server.tenant(&format!("busy-{number}"));
             let id = busy.key(ALL).id.to_string();
-            let mut browser = Browser::at(server, "192.0.2.1");
+            let mut browser = Browser::at(server, "127.0.0.1");
             browser.sign_in(&busy.name, &busy.password).is(303);
             (browser, id)
         })
         .collect();
     for count in counts {
         let name = format!("named by {count}");
-        let forms = admins.iter().map(|(browser, id)| {
-            let form = browser.form("edit", &[("key", id), ("name", &name), ("expires", "never")]);
-            let headers = format!(
-                "Cookie: {}\r\nSec-Fetch-Site: same-origin\r\n\
-                 Content-Type: application/x-www-form-urlencoded\r\n",
-                browser.cookie
-            );
-            request("POST", "/api_keys.php", "", &headers, &form)
-        });
-        let forms: Vec<String> = forms.collect();
         let blocked = block(&server.registry_file());
-        let mut clients = Vec::new();
-        for form in &forms {
-            for _ in 0..*count {
-                let mut client = fixture.connect();
-                client.send(form);
-                clients.push(client);
-            }
+        let mut waiting = Vec::new();
+        for (browser, id) in &admins {
+            let fields = [("key", &**id), ("name", &name), ("expires", "never")];
+            waiting.extend((0..*count).map(|_| browser.form("edit", &fields).start()));
         }
         for _ in 0..20 {
             let started = Instant::now();
@@ -113,7 +100,7 @@ fn others_are_served_beside_forms<B>(
             assert!(started.elapsed() < AT_ONCE, "beside {count} forms: {:?}", started.elapsed());
         }
         drop(blocked);
-        let statuses: Vec<u16> = clients.iter_mut().map(|client| client.answer().status).collect();
+        let statuses: Vec<u16> = waiting.into_iter().map(|form| form.reply().status).collect();
         let is_known = |status: &u16| [303, 500, 503].contains(status);
         assert!(statuses.iter().all(is_known) && statuses.contains(&303), "{statuses:?}");
     }

@@ -4,67 +4,68 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tenantdesk::clock::Timestamp;
-use tenantdesk::secret;
-use tenantdesk::store::registry::KeyRow;
+use crate::support::browser::Browser;
+use crate::support::client::Call;
+use crate::support::{Reply, TestServer, database, tree};
+use crate::{NEW, Panel};
 
-use super::browser_session::{BrowserSession, PASSWORD, Page, Panel, SESSION};
-use crate::support::database;
-
-const NEW: &str = "another horse battery";
+const SESSION: &str = "tenantdesk-session";
 
 #[test]
 fn the_cookie_is_out_of_reach_of_scripts_and_other_sites() {
     let panel = Panel::new();
-    panel.tenant("acme");
-    let page = panel.browser().sign_in("acme", PASSWORD).is(303);
-    let cookie = page.cookie(SESSION).unwrap();
-    assert!(cookie.ends_with("; Max-Age=28800; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
-
-    let mut browser = panel.browser();
-    browser.secure = true;
-    let page = browser.sign_in("acme", PASSWORD).is(303);
-    let cookie = page.cookie("__Host-tenantdesk-session").unwrap();
-    assert!(
-        cookie.ends_with("; Max-Age=28800; Path=/; HttpOnly; SameSite=Strict; Secure"),
-        "{cookie}"
-    );
-    assert!(browser.is_signed_in());
+    for (proto, name, end) in
+        [("http", SESSION, "Strict"), ("https", "__Host-tenantdesk-session", "Strict; Secure")]
+    {
+        let mut browser = panel.browser();
+        browser.headers.push(("X-Forwarded-Proto", proto));
+        let page = browser.sign_in("acme", &panel.acme.password).is(303);
+        let cookie = page.header("Set-Cookie").unwrap();
+        let attributes = format!("; Max-Age=28800; Path=/; HttpOnly; SameSite={end}");
+        assert!(
+            cookie.starts_with(&format!("{name}=")) && cookie.ends_with(&attributes),
+            "{cookie}"
+        );
+        assert!(browser.is_signed_in());
+    }
 }
 
 #[test]
 fn only_the_hash_of_a_sessions_token_is_stored() {
     let panel = Panel::new();
-    panel.tenant("acme");
-    let browser = panel.signed_in("acme");
-    let token = browser.cookies[SESSION].clone();
+    let token = panel.signed_in().cookies[SESSION].clone();
     assert_eq!(token.len(), 43);
-    assert!(!panel.is_on_disk(&token));
+    assert!(!is_on_disk(&panel, &token));
+}
+
+/// Whether a file of the data directory contains these bytes.
+pub(crate) fn is_on_disk(panel: &Panel, secret: &str) -> bool {
+    let files = tree(&panel.service.data()).into_iter().filter(|path| path.is_file());
+    let contents = files.map(|path| std::fs::read(path).unwrap());
+    contents.into_iter().any(|bytes| bytes.windows(secret.len()).any(|it| it == secret.as_bytes()))
 }
 
 #[test]
 fn a_session_that_was_brought_along_is_not_taken() {
     let panel = Panel::new();
-    panel.tenant("acme");
     let planted = "A".repeat(43);
-    let mut victim = panel.browser();
-    victim.cookies.insert(SESSION.to_owned(), planted.clone());
-    assert!(!victim.is_signed_in());
-    victim.sign_in("acme", PASSWORD).is(303);
+    let [mut victim, mut attacker] = [(); 2].map(|()| panel.browser());
+    for browser in [&mut victim, &mut attacker] {
+        browser.cookies.insert(SESSION.to_owned(), planted.clone());
+        assert!(!browser.is_signed_in());
+    }
+    victim.sign_in("acme", &panel.acme.password).is(303);
     assert_ne!(victim.cookies[SESSION], planted);
-    let mut attacker = panel.browser();
-    attacker.cookies.insert(SESSION.to_owned(), planted);
     assert!(!attacker.is_signed_in());
 }
 
 #[test]
 fn signing_in_again_ends_the_session_before() {
     let panel = Panel::new();
-    panel.tenant("acme");
-    let mut browser = panel.signed_in("acme");
+    let mut browser = panel.signed_in();
     let mut former = panel.browser();
     former.cookies = browser.cookies.clone();
-    browser.sign_in("acme", PASSWORD).is(303);
+    browser.sign_in("acme", &panel.acme.password).is(303);
     assert!(browser.is_signed_in());
     assert!(!former.is_signed_in());
 }
@@ -72,185 +73,149 @@ fn signing_in_again_ends_the_session_before() {
 #[test]
 fn a_stolen_cookie_is_worth_nothing_after_the_sign_out() {
     let panel = Panel::new();
-    panel.tenant("acme");
-    let mut browser = panel.signed_in("acme");
-    let stolen = browser.cookies.clone();
-    let page = browser.send("sign-out", &[]).is(303);
-    assert_eq!(page.query(), "done=signed-out");
-    browser.get("done=signed-out").is(200).saying("You are signed out.");
-    let text = browser.get("done=deleted").is(200).text();
-    assert!(!text.contains("role=\"status\""), "a step back tells what the admin did: {text}");
+    let mut browser = panel.signed_in();
     let mut thief = panel.browser();
-    thief.cookies = stolen;
+    thief.cookies = browser.cookies.clone();
+    let page = browser.send("sign-out", &[]).is(303);
+    browser.get(page.query()).is(200).showing("You are signed out.");
+    let text = browser.get("?done=deleted").is(200).text();
+    assert!(!text.contains("role=\"status\""), "a step back tells what the admin did: {text}");
     assert!(!thief.is_signed_in());
-    thief.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("Your session is over");
+    let form = [("name", "x"), ("scope", "all")];
+    thief.send("create", &form).is(403).showing("Your session is over");
 }
 
 #[test]
 fn a_new_password_ends_every_session() {
     let panel = Panel::new();
-    panel.tenant("acme");
-    panel.tenant("other");
-    let mut browser = panel.signed_in("acme");
-    let mut second = panel.signed_in("acme");
-    let mut other = panel.signed_in("other");
-    let stolen = browser.cookies.clone();
-    let page =
-        browser.send("password", &[("current", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
-    assert_eq!(page.query(), "done=password-changed");
+    let other = panel.service.tenant("other");
+    let (mut browser, mut second) = (panel.signed_in(), panel.signed_in());
+    let mut other = panel.signed_in_to(&other);
     let mut thief = panel.browser();
-    thief.cookies = stolen;
+    thief.cookies = browser.cookies.clone();
+    let form = [("current", &*panel.acme.password), ("new", NEW), ("again", NEW)];
+    assert_eq!(browser.send("password", &form).is(303).query(), "?done=password-changed");
     assert!(!thief.is_signed_in() && !browser.is_signed_in() && !second.is_signed_in());
     assert!(other.is_signed_in());
-    panel.browser().sign_in("acme", PASSWORD).is(401);
+    panel.browser().sign_in("acme", &panel.acme.password).is(401);
     panel.browser().sign_in("acme", NEW).is(303);
 }
 
 /// Sends a form while a command of the operator changes the registry by `sql`.
-fn send_during(
-    panel: &Panel,
-    sql: &str,
-    browser: &mut BrowserSession<'_>,
-    form: &Form<'_>,
-) -> Page {
-    let command = database(&panel.directory.path().join("data/registry.db"));
+fn send_during(panel: &Panel, sql: &str, form: Call<'_>) -> Reply {
+    let command = database(&panel.service.registry_file());
     command.execute_batch(&format!("BEGIN IMMEDIATE; {sql}")).unwrap();
-    thread::scope(|scope| {
-        let page = scope.spawn(|| browser.send(form.0, form.1));
-        // Nothing shows that the form waits. If it is late, the test asks for less.
-        thread::sleep(Duration::from_millis(300));
-        command.execute_batch("COMMIT").unwrap();
-        page.join().unwrap()
-    })
+    let pending = form.start();
+    // Nothing shows that the form waits. If it is late, the test asks for less.
+    thread::sleep(Duration::from_millis(300));
+    command.execute_batch("COMMIT").unwrap();
+    pending.reply()
 }
-
-/// The action and the fields of a form.
-type Form<'a> = (&'a str, &'a [(&'a str, &'a str)]);
 
 #[test]
 fn a_form_that_waits_while_its_session_ends_changes_nothing() {
     let panel = Panel::new();
-    let acme = panel.tenant("acme");
-    let new = secret::hash_password(NEW).unwrap();
-    let sql = format!("UPDATE tenants SET password_hash = '{new}'; DELETE FROM sessions");
-    let other = "a third horse battery";
-    let password: Form<'_> = ("password", &[("current", NEW), ("new", other), ("again", other)]);
-    for (password, form) in
-        [(PASSWORD, ("create", &[("name", "x"), ("scope", "all")][..])), (NEW, password)]
-    {
+    let other = panel.service.tenant("other");
+    let sql = "UPDATE tenants SET password_hash =
+                 (SELECT password_hash FROM tenants WHERE name = 'other') WHERE name = 'acme';
+               DELETE FROM sessions";
+    let password = [("current", &*other.password), ("new", NEW), ("again", NEW)];
+    for (present, action, fields) in [
+        (&panel.acme.password, "create", &[("name", "x"), ("scope", "all")][..]),
+        (&other.password, "password", &password),
+    ] {
         let mut browser = panel.browser();
-        browser.sign_in("acme", password).is(303);
-        browser.get("").is(200);
-        let page = send_during(&panel, &sql, &mut browser, &form);
-        let text = page.is(403).saying("Your session is over. Nothing was changed.").text();
-        assert!(!text.contains("Sign out"), "a page of the tenant: {text}");
+        browser.sign_in("acme", present).is(303);
+        let page = send_during(&panel, sql, browser.form(action, fields)).is(403);
+        let page = page.showing("Your session is over. Nothing was changed.");
+        assert!(!page.text().contains("Sign out"), "a page of the tenant: {page}");
     }
-    assert_eq!(panel.keys(&acme), []);
-    panel.browser().sign_in("acme", other).is(401);
-    panel.browser().sign_in("acme", NEW).is(303);
+    assert!(panel.keys().is_empty());
+    panel.browser().sign_in("acme", NEW).is(401);
+    panel.browser().sign_in("acme", &other.password).is(303);
 }
 
 #[test]
 fn a_form_keeps_the_end_that_the_operator_sets_while_it_waits() {
     let panel = Panel::new();
-    let acme = panel.tenant("acme");
-    let mut browser = panel.signed_in("acme");
-    browser.send("create", &[("name", "old"), ("scope", "all")]).is(303);
-    let key = panel.keys(&acme).remove(0);
-    let (end, id) = (Timestamp::end_of_day("2027-01-01"), key.id.to_string());
-    let sql = "UPDATE keys SET expires_at = '2027-01-01T23:59:59Z'";
+    let browser = panel.signed_in();
+    let (mut key, id) = panel.key();
+    let sql = "UPDATE keys SET expires_at = '2999-01-01T23:59:59Z'";
     let fields = [("key", &*id), ("name", "new"), ("expires", "keep")];
-    send_during(&panel, sql, &mut browser, &("edit", &fields)).is(303);
-    let expected = KeyRow { name: "new".to_owned(), expires_at: end, ..key };
-    assert_eq!(panel.keys(&acme), [expected]);
+    send_during(&panel, sql, browser.form("edit", &fields)).is(303);
+    key["name"] = "new".into();
+    key["expires_at"] = "2999-01-01T23:59:59Z".into();
+    assert_eq!(panel.keys(), [key]);
 }
 
 #[test]
 fn a_session_outlives_a_restart_and_dies_with_its_tenant() {
-    let panel = Panel::new();
-    panel.tenant("acme");
-    let cookies = panel.signed_in("acme").cookies;
-    let panel = panel.restarted();
-    let mut browser = panel.browser();
-    browser.cookies = cookies;
+    let mut server = TestServer::start();
+    let acme = server.tenant("acme");
+    let mut browser = Browser::at(&server, "127.0.0.1");
+    browser.sign_in("acme", &acme.password).is(303);
+    server.restart();
     assert!(browser.is_signed_in());
-    panel.app.registry.delete_tenant("acme").unwrap();
+    acme.ask("delete", &["--yes"]);
     assert!(!browser.is_signed_in());
 }
 
 #[test]
 fn a_wrong_sign_in_is_401_and_does_not_say_what_is_wrong() {
     let panel = Panel::new();
-    panel.tenant("acme");
-    let wrong = panel.browser().sign_in("acme", "not the password").is(401);
-    let unknown = panel.browser().sign_in("acmf", "not the password").is(401);
-    assert_eq!(wrong.text(), unknown.text().replace("acmf", "acme"));
-    assert!(wrong.text().contains("The tenant or the password is wrong."));
+    // A hash with 19 MiB of memory cannot be computed in less time than this. A unit test of the
+    // program checks that the hash for unknown tenants has the same parameters.
+    let time_of_a_hash = Duration::from_millis(3);
+    let pages = ["acme", "acmf", "Not a name!"].map(|name| {
+        let start = Instant::now();
+        let page = panel.browser().sign_in(name, "not the password").is(401);
+        assert!(start.elapsed() >= time_of_a_hash, "{name}");
+        page
+    });
+    assert_eq!(pages[0].text(), pages[1].text().replace("acmf", "acme"));
+    assert!(pages[0].text().contains("The tenant or the password is wrong."));
     panel.browser().sign_in("", "").is(401);
-}
-
-#[test]
-fn an_unknown_tenant_costs_the_same_work_as_a_wrong_password() {
-    let panel = Panel::new();
-    panel.tenant("acme");
-    // A hash with 19 MiB of memory cannot be computed in less time than this. A unit test in
-    // src/secret.rs checks that the hash for unknown tenants has the same parameters.
-    for name in ["acme", "nobody", "Not a name!"] {
-        assert!(time_of(&panel, name, 401) >= TIME_OF_A_HASH, "{name}");
-    }
-}
-
-const TIME_OF_A_HASH: Duration = Duration::from_millis(3);
-
-/// The time that a rejected sign-in takes.
-fn time_of(panel: &Panel, name: &str, status: u16) -> Duration {
-    let start = Instant::now();
-    panel.browser().sign_in(name, "not the password").is(status);
-    start.elapsed()
 }
 
 #[test]
 fn the_sixth_wrong_password_in_a_minute_is_refused_and_so_is_the_right_one() {
     let panel = Panel::new();
-    panel.tenant("acme");
-    panel.tenant("other");
+    let other = panel.service.tenant("other");
+    let sign_in = |password: &str| panel.browser().sign_in("acme", password);
     for _ in 0..5 {
-        panel.browser().sign_in("acme", "not the password").is(401);
-        panel.advance(10);
+        sign_in("not the password").is(401);
+        panel.service.advance(10);
     }
-    panel.browser().sign_in("acme", "not the password").is(429).saying("Too many wrong passwords");
-    panel.browser().sign_in("acme", PASSWORD).is(429);
-    let fastest = (0..20).map(|_| time_of(&panel, "acme", 429)).min().unwrap();
-    assert!(fastest < TIME_OF_A_HASH, "a rejected sign-in computes no hash: {fastest:?}");
-    panel.browser().sign_in("other", PASSWORD).is(303);
-    panel.advance(9);
-    panel.browser().sign_in("acme", PASSWORD).is(429);
-    panel.advance(1);
-    panel.browser().sign_in("acme", PASSWORD).is(303);
+    sign_in("not the password").is(429).showing("Too many wrong passwords");
+    sign_in(&panel.acme.password).is(429);
+    panel.signed_in_to(&other);
+    panel.service.advance(9);
+    sign_in(&panel.acme.password).is(429);
+    panel.service.advance(1);
+    sign_in(&panel.acme.password).is(303);
 }
 
 #[test]
 fn wrong_passwords_from_elsewhere_do_not_lock_an_admin_out() {
     let panel = Panel::new();
-    panel.tenant("acme");
-    let wrong =
-        |client: &str| panel.browser_at(client).sign_in("acme", "not the password").status();
+    let sign_in = |address: &str, password: &str| {
+        Browser::at(&panel.service, address).sign_in("acme", password).status
+    };
     for _ in 0..5 {
-        assert_eq!(wrong("2001:db8:0:1::66"), 401);
+        assert_eq!(sign_in("2001:db8:0:1::66", "not the password"), 401);
     }
-    assert_eq!(wrong("2001:db8:0:1::67"), 429, "the same /64");
-    panel.browser_at("192.0.2.1").sign_in("acme", PASSWORD).is(303);
+    assert_eq!(sign_in("2001:db8:0:1::67", "not the password"), 429, "the same /64");
+    assert_eq!(sign_in("192.0.2.1", &panel.acme.password), 303);
 }
 
 #[test]
 fn names_are_counted_as_typed_known_or_not() {
     let panel = Panel::new();
-    panel.tenant("acme");
     for name in ["nobody", "Acme", " acme"] {
         for _ in 0..5 {
-            panel.browser().sign_in(name, PASSWORD).is(401);
+            panel.browser().sign_in(name, &panel.acme.password).is(401);
         }
-        panel.browser().sign_in(name, PASSWORD).is(429);
+        panel.browser().sign_in(name, &panel.acme.password).is(429);
     }
-    panel.browser().sign_in("acme", PASSWORD).is(303);
+    panel.signed_in();
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::browser::PANEL;
 use super::contract::{
     CHANGES, RESOURCES, Resource, is_batch, is_etag, is_timestamp, is_uuid, members, needs_key,
     resource_at,
@@ -166,8 +167,9 @@ impl Reply {
         answer.check().unwrap_or_else(|fault| panic!("not as described: {fault}: {self}"));
         self.check_headers();
         let path = self.asked.path().to_owned();
-        let is_panel = path == "/api_keys.php";
-        if self.status >= 400 && !is_panel && self.asked.method != "HEAD" {
+        if path == PANEL && self.code() != "malformed_request" {
+            self.check_page();
+        } else if self.status >= 400 && self.asked.method != "HEAD" {
             self.check_envelope();
         }
         if !needs_key(&path) {
@@ -243,7 +245,7 @@ impl Reply {
         }
         let retry_after = match self.status {
             429 => Some("60"),
-            503 if self.asked.path() == "/api_keys.php" || self.code() == "overloaded" => Some("1"),
+            503 if self.asked.path() == PANEL || self.code() == "overloaded" => Some("1"),
             503 if self.text().contains("on its way to another machine") => Some("2"),
             503 => Some("5"),
             _ => None,
@@ -259,7 +261,7 @@ impl Reply {
         let mut allowed: Vec<&str> = self.header("Allow").unwrap_or_default().split(", ").collect();
         allowed.sort_unstable();
         let expected: &[&str] = match self.asked.path() {
-            "/api_keys.php" => &["GET", "HEAD", "POST"],
+            PANEL => &["GET", "HEAD", "POST"],
             path if is_batch(path) => &["POST"],
             path if resource_at(path).is_some() => &["DELETE", "GET", "HEAD", "POST", "PUT"],
             _ => &["GET", "HEAD"],
