@@ -8,7 +8,6 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use serde_json::json;
 
 use crate::support::client::Pending;
 use crate::support::syncs::Syncs;
-use crate::support::{ALL, Api, DataDir, Reply, Setup, Tenant, TestServer, database, until, uuid};
+use crate::support::{ALL, Api, DataDir, Setup, Tenant, TestServer, database, until};
 
 const RECORDS: &str = "/customers.php";
 
@@ -307,25 +306,6 @@ impl SyncFixture {
         api.customer("Before");
         SyncFixture { syncs, server, api }
     }
-
-    fn post(&self, name: &str, key: &str) -> Reply {
-        self.api
-            .call("POST", RECORDS)
-            .header("Idempotency-Key", key)
-            .json(&json!({"name": name}))
-            .send()
-    }
-
-    /// Waits for the server's end, and starts it again without failures.
-    #[track_caller]
-    fn ends_and_is_started_again(&mut self) {
-        let status: ExitStatus = self.server.ended_whatever_it_said();
-        assert_eq!(status.code(), Some(1), "{}", self.server.log());
-        let log = self.server.log();
-        assert_eq!(log.matches("refused to sync").count(), 1, "{log}");
-        self.syncs.succeed();
-        self.server.restart();
-    }
 }
 
 #[test]
@@ -390,20 +370,6 @@ fn proof_readiness_and_reads_do_not_wait_for_a_disk_that_hangs() {
     });
     fixture.syncs.release();
     until("the service is ready", || (ask().status == 200).then_some(()));
-}
-
-#[test]
-fn a_failed_sync_of_a_commit_ends_the_process_and_a_repeat_tells_whether_it_took_effect() {
-    let mut fixture = SyncFixture::new();
-    let key = uuid();
-    fixture.syncs.fail("/1.db-wal");
-    let lost = fixture.api.call("POST", RECORDS).header("Idempotency-Key", &key);
-    assert!(lost.json(&json!({"name": "Unknown"})).try_send().is_err(), "there is no answer");
-    fixture.ends_and_is_started_again();
-    assert_eq!(fixture.post("Unknown", &key).created()["id"], 2);
-    assert_eq!(fixture.post("Unknown", &key).created()["id"], 2);
-    assert_eq!(fixture.api.total(RECORDS), 2);
-    fixture.server.cli(&["check"]).done();
 }
 
 /// Nothing was asked of the disk.

@@ -29,6 +29,8 @@ pub(crate) struct EdgeServer {
 /// It takes a body on every path.
 #[derive(Default)]
 struct Echo {
+    /// Whether every response is 204, so that a client can separate responses.
+    is_silent: bool,
     /// The path of every probe, in the order in which the edge took them.
     probes: Mutex<Vec<String>>,
     forwarded: Mutex<Vec<Request>>,
@@ -57,6 +59,9 @@ impl Application for Echo {
 
     fn admit(&self, request: &Request, _: &mut Responder) -> Admission {
         self.forwarded.lock().unwrap().push(request.clone());
+        if self.is_silent {
+            return Admission::Respond(Response::empty(204));
+        }
         if request.path == "/stuck" {
             thread::sleep(Duration::from_mins(1));
         }
@@ -67,6 +72,7 @@ impl Application for Echo {
         self.seen.lock().unwrap().push(request.clone());
         match request.path.as_str() {
             "/held" => self.held.keep(reply),
+            "/panic" => panic!("on purpose"),
             "/occupied" | "/2/occupied" => {
                 self.held.occupy();
                 reply.send(Response::json(200, &json!({})));
@@ -117,10 +123,19 @@ impl EdgeServer {
 
     /// With changed options.
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> EdgeServer {
+        EdgeServer::serving(Echo::default(), change)
+    }
+
+    /// Answers every request with 204.
+    pub(crate) fn silent(change: impl FnOnce(&mut Config)) -> EdgeServer {
+        EdgeServer::serving(Echo { is_silent: true, ..Echo::default() }, change)
+    }
+
+    fn serving(echo: Echo, change: impl FnOnce(&mut Config)) -> EdgeServer {
         let mut config =
             Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
         change(&mut config);
-        let echo = Arc::new(Echo::default());
+        let echo = Arc::new(echo);
         let service = serve(echo.clone(), &config, Clock::system()).unwrap();
         EdgeServer { address: service.address, service: Some(service), echo }
     }
@@ -129,6 +144,11 @@ impl EdgeServer {
     pub(crate) fn has_forwarded(&self, count: usize) {
         let forwarded = || self.echo.forwarded.lock().unwrap().len();
         until(&format!("{count} are forwarded"), || (forwarded() >= count).then_some(()));
+    }
+
+    /// The requests that the edge has forwarded since the last call.
+    pub(crate) fn take_forwarded(&self) -> Vec<Request> {
+        std::mem::take(&mut *self.echo.forwarded.lock().unwrap())
     }
 
     /// Waits until the edge has seen that the clients of `count` forwarded requests have left.

@@ -10,7 +10,7 @@
 )]
 
 #[path = "../support/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
+#[expect(dead_code, reason = "each test binary needs another part of it")]
 mod support;
 
 mod attacks;

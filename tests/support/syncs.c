@@ -1,9 +1,8 @@
 /*
- * A library for LD_PRELOAD: it records which files and directories a program syncs, and makes chosen syncs fail.
+ * A library for LD_PRELOAD: it makes chosen syncs fail, or wait.
  *
- * SYNCS_LOG names the file to which it appends the path of each synced file or directory, one a line. If the file that SYNCS_FAIL
- * names exists, a sync of a path that ends with the file's text fails with EIO. If the file that SYNCS_HOLD names does, a
- * sync of such a path waits until it does not.
+ * If the file that SYNCS_FAIL names exists, a sync of a path that ends with the file's text fails with EIO. If the file that
+ * SYNCS_HOLD names exists, a sync of such a path waits until the file is gone.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,20 +23,6 @@ static size_t path_of(int file, char *path)
     return length < 0 ? 0 : (size_t)length;
 }
 
-static void record(const char *path, size_t length)
-{
-    const char *log = getenv("SYNCS_LOG");
-    int file = log ? open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
-    if (file >= 0) {
-        char line[PATH_MAX + 1];
-        memcpy(line, path, length);
-        line[length] = '\n';
-        if (write(file, line, length + 1) < 0)
-            abort();
-        close(file);
-    }
-}
-
 /* Whether the file that a variable names holds the end of the path. */
 static int is_chosen(const char *variable, const char *path, size_t length)
 {
@@ -55,7 +40,6 @@ static int sync_file(int file, long call)
 {
     char path[PATH_MAX];
     size_t length = path_of(file, path);
-    record(path, length);
     while (is_chosen("SYNCS_HOLD", path, length))
         usleep(5000);
     if (is_chosen("SYNCS_FAIL", path, length)) {

@@ -1,4 +1,4 @@
-//! Syncs of files and directories: records the syncs of a program, and makes some of them fail.
+//! Syncs of files and directories: some of a program's syncs fail, or wait.
 //! `syncs.c` stands between the program and the system.
 
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::Setup;
 
-/// Records the syncs of programs, and makes chosen ones fail.
+/// Makes chosen syncs of programs fail, or wait.
 #[derive(Debug)]
 pub(crate) struct Syncs {
     directory: tempfile::TempDir,
@@ -28,14 +28,9 @@ impl Syncs {
         self.directory.path().join(name)
     }
 
-    fn variables(&self) -> [(&'static str, String); 4] {
-        [
-            ("LD_PRELOAD", "syncs.so"),
-            ("SYNCS_LOG", "log"),
-            ("SYNCS_FAIL", "fail"),
-            ("SYNCS_HOLD", "hold"),
-        ]
-        .map(|(name, file)| (name, self.path(file).to_str().unwrap().to_owned()))
+    fn variables(&self) -> [(&'static str, String); 3] {
+        [("LD_PRELOAD", "syncs.so"), ("SYNCS_FAIL", "fail"), ("SYNCS_HOLD", "hold")]
+            .map(|(name, file)| (name, self.path(file).to_str().unwrap().to_owned()))
     }
 
     /// Has a command run under the observation.
@@ -75,13 +70,5 @@ impl Syncs {
     /// From now on, no sync fails.
     pub(crate) fn succeed(&self) {
         std::fs::remove_file(self.path("fail")).unwrap();
-    }
-
-    /// Returns the files and directories that were synced since the last call, in their order.
-    pub(crate) fn take(&self) -> Vec<PathBuf> {
-        let log = self.path("log");
-        let synced = std::fs::read_to_string(&log).unwrap_or_default();
-        let _ = std::fs::remove_file(log);
-        synced.lines().map(PathBuf::from).collect()
     }
 }

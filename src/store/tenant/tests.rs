@@ -1,6 +1,7 @@
 //! The writer, reads with a deadline, limits of size, and imports.
 
 use std::fs;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{self, Sender};
 
@@ -491,6 +492,21 @@ fn a_read_that_takes_too_long_is_ended_and_its_connection_works_afterwards() {
     let outcome = tenant.read(Deadline::new(&is_abandoned), |reading| reading.page(&slow));
     assert_eq!(outcome, Err(StoreError::TimedOut), "the client has gone");
     assert!(exists(&tenant, 1));
+}
+
+#[test]
+fn a_read_that_panics_gives_its_connection_back() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    add_customer(&tenant, "");
+    // More often than there are connections.
+    for _ in 0..6 {
+        let read = |_: &Reading<'_>| -> Result<(), DatabaseError> { panic!("on purpose") };
+        let deadline = Deadline::new(&Arc::default());
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| tenant.read(deadline, read)));
+        assert!(outcome.is_err() && exists(&tenant, 1));
+    }
 }
 
 #[test]

@@ -1,21 +1,13 @@
 //! Sends arbitrary bytes to the edge. Each request that reaches the handler has its response sent
 //! to the client, in order.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use http::HeaderMap;
-use tenantdesk::api::{Admission, Job};
-use tenantdesk::clock::Clock;
-use tenantdesk::config::Config;
-use tenantdesk::http::request::MAX_BODY;
-use tenantdesk::http::{ApiError, Body, Method, Request, Responder, Response};
-use tenantdesk::server::{Application, Probe};
+use tenantdesk::http::{Body, Request};
 
 use super::fuzz;
-use crate::support::in_process::serve;
-use crate::support::raw::Client;
+use crate::edge_server::EdgeServer;
 
 const SEEDS: &[&[u8]] = &[
     b"GET http://other:81/a?b HTTP/1.1\r\nHost: desk\r\n\r\nOPTIONS * HTTP/1.1\r\n\
@@ -38,111 +30,42 @@ const SEEDS: &[&[u8]] = &[
       Content-Length: 5\r\n\r\n{\"a\":",
 ];
 
+#[rustfmt::skip]
 const PIECES: &[&[u8]] = &[
-    b"\r\n",
-    b"\r\n\r\n",
-    b"\n",
-    b"\r",
-    b"\0",
-    b" ",
-    b"\t",
-    b":",
-    b",",
-    b";",
-    b"\x0b",
-    b"\xff",
-    b"%0d%0a",
-    b"Content-Length: ",
-    b"Content-Length: 0\r\n",
-    b"Content-Length: 5\r\n",
-    b"Content-Length: 18446744073709551616\r\n",
-    b"Transfer-Encoding: chunked\r\n",
-    b"Transfer-Encoding: ",
-    b"chunked",
-    b"identity",
-    b"Expect: 100-continue\r\n",
-    b"Connection: close\r\n",
-    b"Connection: keep-alive, Content-Length\r\n",
-    b"Upgrade: h2c\r\n",
-    b"Host: desk\r\n",
-    b"N: 1\r\n",
-    b"Authorization: Bearer x\r\n",
-    b"X-Request-Id: 6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d\r\n",
-    b"HTTP/1.1",
-    b"HTTP/1.0",
-    b"GET ",
-    b"HEAD ",
-    b"POST ",
-    b"DELETE ",
-    b"OPTIONS * ",
-    b"CONNECT ",
-    b"GET /hidden HTTP/1.1\r\nHost: desk\r\n\r\n",
-    b"0\r\n\r\n",
-    b"5\r\nabcde\r\n",
-    b"ffffffffffffffff\r\n",
-    b"http://desk/",
-    b"/a?b=c#d",
-    b"*",
-    b"//",
-    b"[::1]",
+    b"\r\n", b"\r\n\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b":", b",", b";", b"\x0b", b"\xff",
+    b"%0d%0a", b"Content-Length: ", b"Content-Length: 0\r\n", b"Content-Length: 5\r\n",
+    b"Content-Length: 18446744073709551616\r\n", b"Transfer-Encoding: chunked\r\n",
+    b"Transfer-Encoding: ", b"chunked", b"identity", b"Expect: 100-continue\r\n",
+    b"Connection: close\r\n", b"Connection: keep-alive, Content-Length\r\n", b"Upgrade: h2c\r\n",
+    b"Host: desk\r\n", b"N: 1\r\n", b"Authorization: Bearer x\r\n",
+    b"X-Request-Id: 6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d\r\n", b"HTTP/1.1", b"HTTP/1.0", b"GET ",
+    b"HEAD ", b"POST ", b"DELETE ", b"OPTIONS * ", b"CONNECT ",
+    b"GET /hidden HTTP/1.1\r\nHost: desk\r\n\r\n", b"0\r\n\r\n", b"5\r\nabcde\r\n",
+    b"ffffffffffffffff\r\n", b"http://desk/", b"/a?b=c#d", b"*", b"//", b"[::1]",
 ];
 
 /// Ends a connection whose requests are whole.
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n";
 
-/// The requests that reach a worker.
-#[derive(Default)]
-struct Recorder(Mutex<Vec<Request>>);
-
-impl Application for Recorder {
-    fn probe(&self, _: &Method, _: &str) -> Option<Probe> {
-        None
-    }
-
-    fn ready(&self) -> Response {
-        Response::healthy()
-    }
-
-    fn max_body(&self, _: &str, _: &HeaderMap) -> usize {
-        MAX_BODY
-    }
-
-    fn admit(&self, request: &Request, _: &mut Responder) -> Admission {
-        self.0.lock().unwrap().push(request.clone());
-        // A response without a body for every method, so that the client can separate responses.
-        Admission::Respond(Response::empty(204))
-    }
-
-    fn run(&self, _: Job, _: &Request, _: Responder) {}
-
-    fn overloaded(&self, _: Job) -> Response {
-        ApiError::overloaded().into()
-    }
-}
-
 #[test]
 fn edge() {
-    let recorder = Arc::new(Recorder::default());
-    let mut config =
-        Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new("unused") };
-    config.connections.body_timeout = Duration::from_millis(100);
-    config.connections.idle_timeout = Duration::from_millis(500);
-    let service = serve(recorder.clone(), &config, Clock::system()).unwrap();
-    let address = service.address;
+    let server = EdgeServer::silent(|config| {
+        config.connections.body_timeout = Duration::from_millis(100);
+        config.connections.idle_timeout = Duration::from_millis(500);
+    });
     let (mut inputs, mut came) = (0, 0);
     fuzz("edge", SEEDS, PIECES, |input| {
-        let mut client = Client::connect(address);
+        let mut client = server.connect();
         // The edge may have refused it by now, and read no more.
         let _ = client.try_send(input) && client.try_send(LAST);
         let answers = client.rest();
-        let seen = std::mem::take(&mut *recorder.0.lock().unwrap());
+        let seen = server.take_forwarded();
         let ids: Vec<String> = seen.iter().map(|request| request.id.to_string()).collect();
         assert_eq!(ids, answered(&answers), "{}", String::from_utf8_lossy(&answers));
         seen.iter().for_each(check);
         (inputs, came) = (inputs + 1, came + seen.len());
     });
     assert!(came > inputs / 10, "{inputs} inputs made no more than {came} requests");
-    service.stop().unwrap();
 }
 
 /// The request ids of the answers that the handler gave. Whatever else comes ends the connection,
