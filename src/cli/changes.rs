@@ -109,17 +109,21 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
     let context = ChangeContext { at, actor: Actor::Command { name: "undo", run } };
-    let (mut left, mut lines) = (Vec::new(), String::new());
-    let mut counts = HashMap::new();
-    let leave = &mut |resource: &Resource, id: RecordId, reason: &Reason| {
+    let (mut left, mut left_fields, mut lines) = (Vec::new(), Vec::new(), String::new());
+    let (mut stays, mut counts) = (HashMap::new(), HashMap::new());
+    let leave = &mut |resource: &Resource, id: RecordId, field: Option<&str>, reason: &Reason| {
+        *stays.entry((resource.plural, field.is_some())).or_default() += 1;
         if options.json {
-            left.push(LeftRecord { resource: resource.plural, id, reason: reason.to_string() });
+            let list = if field.is_some() { &mut left_fields } else { &mut left };
+            let (field, reason) = (field.map(str::to_owned), reason.to_string());
+            list.push(Left { resource: resource.plural, id, field, reason });
             return;
         }
         let count = counts.entry(mem::discriminant(reason)).or_insert(0);
         *count += 1;
         if *count <= MAX_NAMED {
-            lines += &format!("  {} {} {reason}\n", resource.name, id.0);
+            let field = field.map(|field| format!(": {field} stays,")).unwrap_or_default();
+            lines += &format!("  {} {}{field} {reason}\n", resource.name, id.0);
         }
     };
     let may_change_most = *yes || *dry_run || key.is_some() || request.is_some();
@@ -130,9 +134,9 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     let has_changed = [deleted, changed, created].iter().any(|counts| !counts.is_empty());
     undone.run = (has_changed && !dry_run).then_some(run);
     if options.json {
-        return print_json(&UndoDocument { undone: &undone, left });
+        return print_json(&UndoDocument { undone: &undone, left, left_fields });
     }
-    let lines = describe(&undone, *dry_run) + &lines;
+    let lines = describe(&undone, &stays, *dry_run) + &lines;
     let end = match undone.run {
         Some(run) => way_back(options, &tenant.name, run),
         None if *dry_run => "nothing was stored".to_owned(),
@@ -141,11 +145,13 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     print(&(lines + &end))
 }
 
-/// A record that stays as it is.
+/// A record or a field that stays as it is.
 #[derive(Serialize)]
-struct LeftRecord {
+struct Left {
     resource: &'static str,
     id: RecordId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
     reason: String,
 }
 
@@ -153,7 +159,8 @@ struct LeftRecord {
 struct UndoDocument<'a> {
     #[serde(flatten)]
     undone: &'a Undone,
-    left: Vec<LeftRecord>,
+    left: Vec<Left>,
+    left_fields: Vec<Left>,
 }
 
 /// Takes the selected changes back in one transaction.
@@ -201,7 +208,8 @@ fn extent(writing: &Writing<'_>, undone: &Undone) -> Result<(u64, u64), Database
 }
 
 /// A line for each resource.
-fn describe(Undone { deleted, changed, created, left, .. }: &Undone, dry_run: bool) -> String {
+fn describe(undone: &Undone, stays: &HashMap<(&str, bool), u64>, dry_run: bool) -> String {
+    let Undone { deleted, changed, created, .. } = undone;
     let mut text = String::new();
     for Resource { plural, .. } in ALL {
         let mut done = Vec::new();
@@ -216,12 +224,12 @@ fn describe(Undone { deleted, changed, created, left, .. }: &Undone, dry_run: bo
         if !done.is_empty() {
             parts.push(done.join(", "));
         }
-        if let Some(count) = left.get(*plural) {
-            parts.push(format!(
-                "{} {}",
-                grouped(*count),
-                if dry_run { "would stay" } else { "left" }
-            ));
+        for is_field in [false, true] {
+            if let Some(count) = stays.get(&(*plural, is_field)) {
+                let what = if is_field { words::count(*count, "field") } else { grouped(*count) };
+                let stay = if dry_run { "would stay" } else { "left" };
+                parts.push(format!("{what} {stay}"));
+            }
         }
         if !parts.is_empty() {
             text += &format!("{plural}: {}\n", parts.join("; "));

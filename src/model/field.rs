@@ -175,9 +175,10 @@ impl Field {
 /// The custom fields of a record by name. In a change, an empty text removes its custom field.
 pub type Custom = BTreeMap<String, String>;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(untagged)]
 pub enum Value {
+    #[default]
     Null,
     Integer(i64),
     Boolean(bool),

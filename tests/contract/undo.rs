@@ -1,6 +1,6 @@
 //! Contract section 10: `undo` takes changes of the change log back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -60,10 +60,14 @@ fn end_yesterday(tenant: &Tenant) {
 fn change(rng: &mut Random, api: &Api) {
     let kind = *rng.pick(&RESOURCES);
     let path = at(kind, i64::try_from(rng.below(12)).unwrap() + 1);
-    match rng.below(5) {
-        0 | 1 => _ = api.post(kind.path, Value::Object(body(rng, kind, true))),
-        2 | 3 => _ = api.put(&path, Value::Object(body(rng, kind, false))),
-        _ => _ = api.delete(&path),
+    let is_new = rng.below(5) < 2;
+    let mut body = body(rng, kind, is_new);
+    let (name, text) = (*rng.pick(&["room", "floor"]), *rng.pick(&["", "1", "2"]));
+    body.insert("custom".to_owned(), json!({ name: text }));
+    match rng.below(4) {
+        _ if is_new => _ = api.post(kind.path, Value::Object(body)),
+        0 => _ = api.delete(&path),
+        _ => _ = api.put(&path, Value::Object(body)),
     }
 }
 
@@ -96,6 +100,266 @@ fn an_undo_since_a_moment_brings_back_its_state_and_can_be_undone() {
     server.cli(&["check"]).done();
 }
 
+/// The fields of a record by name. Each custom field counts as one.
+fn fields(record: &Value) -> BTreeMap<String, Value> {
+    let mut fields = BTreeMap::new();
+    for (name, value) in record.as_object().unwrap() {
+        match value.as_object() {
+            Some(custom) => fields
+                .extend(custom.iter().map(|(name, text)| (format!("custom.{name}"), text.clone()))),
+            None => _ = fields.insert(name.clone(), value.clone()),
+        }
+    }
+    fields
+}
+
+/// A change of a record: whether it is selected, and the record before and after it.
+type Step<'a> = (bool, Option<&'a Value>, Option<&'a Value>);
+
+/// What an undo by field promises for a record, apart from references.
+struct Promise {
+    /// The fields that it gets; `None`: the record is deleted.
+    fields: Option<BTreeMap<String, Value>>,
+    /// Whether an entry that is not selected keeps the record as it is.
+    is_kept: bool,
+    /// The fields that an entry that is not selected keeps.
+    left: BTreeSet<String>,
+}
+
+fn promise(steps: &[Step<'_>]) -> Promise {
+    let is_other = |(selected, ..): &&Step<'_>| !selected;
+    let (last_selected, before_last, present) = *steps.last().unwrap();
+    let first = steps.iter().position(|(selected, ..)| *selected).unwrap();
+    let mut promise = Promise {
+        fields: present.map(fields),
+        is_kept: present.is_some() && steps[first..].iter().any(|step| is_other(&step)),
+        left: BTreeSet::new(),
+    };
+    if steps[first].1.is_none() {
+        promise.fields = promise.fields.filter(|_| promise.is_kept);
+        return promise;
+    }
+    promise.is_kept = present.is_none() && !last_selected;
+    if promise.is_kept {
+        return promise;
+    }
+    let last = fields(present.or(before_last).unwrap());
+    let mut names: BTreeSet<String> = last.keys().cloned().collect();
+    names.extend(steps.iter().flat_map(|(_, before, _)| before.map(fields)).flatten().map(|f| f.0));
+    let mut back = BTreeMap::new();
+    for name in names {
+        let value = |record: Option<&Value>| record.and_then(|r| fields(r).remove(&name));
+        let now = last.get(&name).cloned();
+        let mut changes = Vec::new();
+        for (selected, before, after) in steps {
+            let (before, after) = (before.map(|_| value(*before)), after.map(|_| value(*after)));
+            if let (Some(before), Some(after)) = (before, after)
+                && before != after
+            {
+                changes.push((*selected, before, after));
+            }
+        }
+        let former = changes.iter().find(|(selected, ..)| *selected).map(|change| &change.1);
+        let later = changes.iter().rfind(|(selected, ..)| !selected).map(|change| &change.2);
+        let goal = later.or(former).unwrap_or(&now).clone();
+        if later.is_some() && goal == now && former.is_some_and(|former| *former != goal) {
+            promise.left.insert(name.clone());
+        }
+        back.extend(goal.map(|goal| (name, goal)));
+    }
+    promise.fields = Some(back);
+    promise
+}
+
+const OWNER: [&str; 2] = ["employee_id", "customer_id"];
+
+/// Compares a device's employee and customer after the undo with what each would get on its own.
+fn check_owner(
+    device: &mut BTreeMap<String, Value>,
+    promised: &mut BTreeMap<String, Value>,
+    present: Option<&Value>,
+    left: &BTreeSet<String>,
+) {
+    let [employee, customer] = OWNER.map(|name| device.remove(name).unwrap());
+    let [promised_employee, promised_customer] = OWNER.map(|name| promised.remove(name).unwrap());
+    if OWNER.iter().any(|name| left.contains(*name)) {
+        if let Some(present) = present {
+            assert_eq!([&employee, &customer], OWNER.map(|name| &present[name]), "both stay");
+        }
+        return;
+    }
+    assert_eq!(employee, promised_employee);
+    if employee.is_null() {
+        assert_eq!(customer, promised_customer);
+    }
+}
+
+/// `MODEL_SEED` repeats a run.
+#[test]
+fn an_undo_by_a_key_takes_each_field_back_and_can_be_undone() {
+    let server = TestServer::without_rate_limit();
+    let tenant = server.tenant("acme");
+    let apis = [tenant.with_scopes(ALL), tenant.with_scopes(ALL)];
+    let mut rng = Random::new(seed("MODEL_SEED"));
+    for _ in 0..5 {
+        end_yesterday(&tenant);
+        let mut history = vec![(false, state(&apis[0]))];
+        for _ in 0..30 {
+            let key = rng.below(2);
+            change(&mut rng, &apis[key]);
+            history.push((key == 0, state(&apis[0])));
+        }
+        let present = &history.last().unwrap().1;
+        let done = undo(&server, &["--since", "2h", "--key", "1", "--json"]);
+        if done.stderr.contains("no entry") {
+            continue;
+        }
+        let done = done.done().json();
+        let mut after = state(&apis[0]);
+        let mut left_fields: BTreeMap<Name, BTreeSet<String>> = BTreeMap::new();
+        let name = |left: &Value| {
+            let resource = RESOURCES.iter().position(|kind| left["resource"] == kind.plural);
+            (resource.unwrap(), left["id"].as_i64().unwrap())
+        };
+        for left in done["left_fields"].as_array().unwrap() {
+            let field = left["field"].as_str().unwrap().to_owned();
+            left_fields.entry(name(left)).or_default().insert(field);
+        }
+        let left: BTreeMap<Name, &str> = done["left"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|left| (name(left), left["reason"].as_str().unwrap()))
+            .collect();
+        for device in after.iter().filter(|((resource, _), _)| *resource == 2).map(|(_, d)| d) {
+            if let Some(employee) = device["employee_id"].as_i64() {
+                assert_eq!(device["customer_id"], after[&(1, employee)]["customer_id"]);
+            }
+        }
+        let names: BTreeSet<Name> =
+            history.iter().flat_map(|(_, state)| state.keys()).copied().collect();
+        for name in names {
+            let mut steps: Vec<Step<'_>> = Vec::new();
+            for pair in history.windows(2) {
+                let (before, after) = (pair[0].1.get(&name), pair[1].1.get(&name));
+                if before != after {
+                    steps.push((pair[1].0, before, after));
+                }
+            }
+            let now = present.get(&name);
+            let mut record = after.remove(&name).as_ref().map(fields);
+            if !steps.iter().any(|(selected, ..)| *selected) {
+                // A device follows its employee.
+                let ignored = |record: BTreeMap<String, Value>| {
+                    record
+                        .into_iter()
+                        .filter(|(field, _)| name.0 != 2 || field != "customer_id")
+                        .collect::<Vec<_>>()
+                };
+                assert_eq!(record.map(ignored), now.map(fields).map(ignored), "{name:?}");
+                continue;
+            }
+            let mut promise = promise(&steps);
+            let fields_left = left_fields.remove(&name).unwrap_or_default();
+            let is_kept = left.get(&name).is_some_and(|reason| reason.contains("changed later"));
+            assert_eq!(is_kept, promise.is_kept, "{name:?} {steps:?} {done}");
+            if left.contains_key(&name) && !is_kept {
+                assert_eq!(record, now.map(fields), "{name:?}");
+                continue;
+            }
+            if let (2, Some(record), Some(fields)) = (name.0, &mut record, &mut promise.fields) {
+                check_owner(record, fields, now, &fields_left);
+            }
+            assert_eq!(record, promise.fields, "{name:?} {steps:?} {done}");
+            let is_checked = |field: &&String| name.0 != 2 || !OWNER.contains(&field.as_str());
+            let fields_left: BTreeSet<&String> = fields_left.iter().filter(is_checked).collect();
+            let expected: BTreeSet<&String> = promise.left.iter().filter(is_checked).collect();
+            assert_eq!(fields_left, expected, "{name:?} {steps:?} {done}");
+        }
+        assert_eq!(after, State::new());
+        if let Some(run) = done["run"].as_str() {
+            let again = undo_json(&server, &["--request", run]);
+            assert_eq!((&again["left"], &again["left_fields"]), (&json!([]), &json!([])));
+        }
+        assert_eq!(state(&apis[0]), *present, "an undo of an undo");
+    }
+    server.cli(&["check"]).done();
+}
+
+#[test]
+fn a_field_that_somebody_else_changed_later_stays_and_the_others_go_back() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let (intern, office) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
+    for name in ["Eins", "Zwei", "Drei", "Vier"] {
+        let custom = json!({"room": "1", "key": "A"});
+        office.create("/customers.php", json!({"name": name, "city": "Kiel", "custom": custom}));
+    }
+    let put = |api: &Api, id: i64, body: Value| {
+        api.put(&format!("/customers.php?id={id}"), body).is(200);
+    };
+    let wrong = json!({"city": "Musterstadt", "street": "Weg 1"});
+    for id in 1..=3 {
+        put(&intern, id, wrong.clone());
+    }
+    put(&intern, 4, json!({"custom": {"room": "2", "key": null, "os": "Debian"}}));
+    put(&office, 1, json!({"phone": "0345 2"}));
+    put(&office, 2, json!({"city": "Bremen"}));
+    put(&office, 3, json!({"city": "Kiel"}));
+    put(&office, 4, json!({"custom": {"room": "3", "floor": "4"}}));
+    let options = ["--since", "2h", "--key", "1"];
+    let said = undo(&server, &[&options[..], &["--dry-run"]].concat()).done().stdout;
+    let expected = "customers: 4 would be changed; 2 fields would stay\n  \
+        customer 2: city stays, changed later by key 2 \"a test's\"\n  \
+        customer 4: custom.room stays, changed later by key 2 \"a test's\"\n\
+        nothing was stored\n";
+    assert_eq!(said, expected);
+    let done = undo_json(&server, &options);
+    let left = |id: i64, field: &str| {
+        let reason = "changed later by key 2 \"a test's\"";
+        json!({"resource": "customers", "id": id, "field": field, "reason": reason})
+    };
+    assert_eq!(done["left_fields"], json!([left(2, "city"), left(4, "custom.room")]));
+    assert_eq!((&done["left"], &done["changed"]), (&json!([]), &json!({"customers": 4})));
+    let has = |id: i64, city: &str, phone: Value, custom: Value| {
+        let customer = office.get(&format!("/customers.php?id={id}")).found();
+        let fields = ["city", "street", "phone", "custom"].map(|name| customer[name].clone());
+        assert_eq!(fields, [json!(city), Value::Null, phone, custom]);
+    };
+    let custom = json!({"room": "1", "key": "A"});
+    has(1, "Kiel", json!("0345 2"), custom.clone());
+    has(2, "Bremen", Value::Null, custom.clone());
+    has(3, "Kiel", Value::Null, custom);
+    has(4, "Kiel", Value::Null, json!({"room": "3", "key": "A", "floor": "4"}));
+}
+
+#[test]
+fn a_deleted_record_comes_back_with_what_others_changed_before() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let (intern, office) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
+    let customer = json!({"name": "Eins", "city": "Kiel", "street": "Weg 1"});
+    office.create("/customers.php", customer);
+    let path = "/customers.php?id=1";
+    intern.put(path, json!({"city": "Musterstadt", "street": "Weg 2"})).is(200);
+    office.put(path, json!({"city": "Bremen", "phone": "1"})).is(200);
+    intern.delete(path).is(204);
+    let done = undo_json(&server, &["--since", "2h", "--key", "1"]);
+    assert_eq!(done["created"], json!({"customers": 1}));
+    assert_eq!((&done["left_fields"][0]["field"], &done["left"]), (&json!("city"), &json!([])));
+    let back = office.get(path).found();
+    let fields = ["city", "street", "phone"].map(|name| &back[name]);
+    assert_eq!(fields, ["Bremen", "Weg 1", "1"]);
+    // What was deleted and came back meanwhile, can still go back.
+    intern.put(path, json!({"street": "Weg 3"})).is(200);
+    end_yesterday(&tenant);
+    let deleted = request(&office.delete(path).is(204));
+    undo(&server, &["--request", &deleted]).done();
+    assert_eq!(office.get(path).found()["street"], "Weg 3");
+    undo(&server, &["--since", "2d", "--key", "1"]).done();
+    assert_eq!(office.get(path).found()["street"], "Weg 1");
+}
+
 #[test]
 fn what_one_batch_deleted_comes_back_with_ids_and_times() {
     let (server, api) = TestServer::with_api();
@@ -126,35 +390,41 @@ fn each_record_that_stays_has_its_reason() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let (api, other) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
-    for name in ["Changed", "Gone", "Changed back"] {
-        api.customer(name);
-    }
-    api.employee(2);
+    let custom: BTreeMap<String, &str> = (0..20).map(|n| (format!("n{n}"), "1")).collect();
+    api.create("/customers.php", json!({"name": "Full", "custom": custom}));
+    api.customer("Changed");
+    api.customer("Gone");
+    api.employee(3);
     end_yesterday(&tenant);
-    api.put("/customers.php?id=1", json!({"city": "Kiel"})).is(200);
-    other.put("/customers.php?id=1", json!({"notes": "Later"})).is(200);
-    api.put("/customers.php?id=3", json!({"city": "Kiel"})).is(200);
-    other.put("/customers.php?id=3", json!({"city": null})).is(200);
+    api.put("/customers.php?id=1", json!({"city": "Kiel", "custom": {"n0": null}})).is(200);
+    other.put("/customers.php?id=1", json!({"custom": {"room": "2"}})).is(200);
+    api.put("/customers.php?id=2", json!({"city": "Kiel"})).is(200);
+    other.delete("/customers.php?id=2").is(204);
+    api.delete("/employees.php?id=1").is(204);
+    other.delete("/customers.php?id=3").is(204);
     api.customer("Needed");
     other.employee(4);
-    api.delete("/employees.php?id=1").is(204);
-    other.delete("/customers.php?id=2").is(204);
+    api.customer("New");
+    other.put("/customers.php?id=5", json!({"notes": "Later"})).is(200);
     api.customer("Superfluous");
     let options = ["--since", "2h", "--key", "1"];
     let tried = undo(&server, &[&options[..], &["--dry-run"]].concat()).done().stdout;
-    let expected = "customers: 1 would be deleted; 2 would stay\n\
+    let expected = "customers: 1 would be deleted; 4 would stay\n\
         employees: 1 would stay\n  \
-        customer 1 was changed later by key 2 \"a test's\"\n  \
-        employee 1 would refer to customer 2, which does not exist\n  \
-        customer 4 must stay, because 1 employee refers to it\n\
+        customer 1 would have more than 20 custom fields\n  \
+        customer 2 was changed later by key 2 \"a test's\"\n  \
+        employee 1 would refer to customer 3, which does not exist\n  \
+        customer 4 must stay, because 1 employee refers to it\n  \
+        customer 5 was changed later by key 2 \"a test's\"\n\
         nothing was stored\n";
     assert_eq!(tried, expected);
-    assert_eq!(api.ids("/customers.php"), [1, 3, 4, 5]);
+    assert_eq!(api.ids("/customers.php"), [1, 4, 5, 6]);
     let done = undo(&server, &options).done().stdout;
-    assert!(done.starts_with("customers: 1 deleted; 2 left\n"), "{done}");
-    assert_eq!(api.ids("/customers.php"), [1, 3, 4]);
+    assert!(done.starts_with("customers: 1 deleted; 4 left\n"), "{done}");
+    assert_eq!(api.ids("/customers.php"), [1, 4, 5]);
+    assert_eq!(api.get("/customers.php?id=1").found()["city"], "Kiel");
     run_printed(&server, &done).done();
-    assert_eq!(api.ids("/customers.php"), [1, 3, 4, 5]);
+    assert_eq!(api.ids("/customers.php"), [1, 4, 5, 6]);
 }
 
 /// A record from before a stricter rule, of a suspended tenant.
@@ -242,25 +512,75 @@ fn a_device_follows_its_employee_back() {
     assert_eq!(owners(), [2, 2], "the customer that the employee has now");
 }
 
+/// The devices 1 to 6, and employee 6: who had them, what the intern did, what the office did then.
 #[test]
-fn a_device_stays_with_an_employee_that_stays() {
+fn a_device_keeps_employee_and_customer_if_only_one_may_go_back() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
-    let (api, other) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
-    api.customer("Eins");
-    api.customer("Zwei");
-    api.employee(1);
-    api.create("/hardware.php", json!({"name": "Laptop", "employee_id": 1}));
-    let moved = request(&api.put("/employees.php?id=1", json!({"customer_id": 2})));
-    other.put("/employees.php?id=1", json!({"phone": "1"})).is(200);
-    let before = state(&api);
-    let report = undo_json(&server, &["--request", &moved]);
-    let left: Vec<_> =
-        report["left"].as_array().unwrap().iter().map(|left| &left["reason"]).collect();
-    let reasons =
-        ["was changed later by key 2 \"a test's\"", "must stay at the customer of its employee"];
-    assert_eq!(left, reasons);
-    assert_eq!(state(&api), before);
+    let (intern, office) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
+    for name in ["Eins", "Zwei", "Drei"] {
+        office.customer(name);
+    }
+    for customer in [1, 2, 2, 2, 1, 1] {
+        office.employee(customer);
+    }
+    let owners = [
+        ("customer_id", 1),
+        ("employee_id", 1),
+        ("customer_id", 1),
+        ("employee_id", 1),
+        ("employee_id", 6),
+        ("employee_id", 1),
+    ];
+    for (name, id) in owners {
+        office.create("/hardware.php", json!({"name": "Laptop", name: id}));
+    }
+    let put = |api: &Api, path: &str, body: Value| _ = api.put(path, body).is(200);
+    put(&intern, "/hardware.php?id=1", json!({"customer_id": 2, "notes": "Wrong"}));
+    put(&office, "/hardware.php?id=1", json!({"employee_id": 3}));
+    put(&intern, "/hardware.php?id=2", json!({"employee_id": 2, "notes": "Wrong"}));
+    put(&office, "/hardware.php?id=2", json!({"employee_id": 3}));
+    put(&intern, "/hardware.php?id=3", json!({"employee_id": 4, "notes": "Wrong"}));
+    put(&office, "/employees.php?id=4", json!({"customer_id": 3}));
+    put(&intern, "/hardware.php?id=4", json!({"employee_id": 5, "notes": "Wrong"}));
+    put(&office, "/employees.php?id=5", json!({"customer_id": 3}));
+    put(&intern, "/employees.php?id=6", json!({"customer_id": 2, "phone": "Wrong"}));
+    put(&office, "/employees.php?id=6", json!({"customer_id": 3}));
+    put(&intern, "/hardware.php?id=6", json!({"employee_id": null, "notes": "Wrong"}));
+    put(&office, "/hardware.php?id=6", json!({"customer_id": 2}));
+    let before = state(&office);
+    let done = undo_json(&server, &["--since", "2h", "--key", "1"]);
+    assert_eq!(done["changed"], json!({"employees": 1, "hardware": 5}));
+    let later = "changed later by key 2 \"a test's\"";
+    let owned = "because a device belongs to the customer of its employee";
+    let left = [
+        ("employees", 6, "customer_id", later),
+        ("hardware", 1, "customer_id", owned),
+        ("hardware", 2, "employee_id", later),
+        ("hardware", 2, "customer_id", owned),
+        ("hardware", 3, "customer_id", later),
+        ("hardware", 3, "employee_id", owned),
+        ("hardware", 4, "employee_id", owned),
+        ("hardware", 5, "customer_id", later),
+        ("hardware", 6, "employee_id", owned),
+    ]
+    .map(|(resource, id, field, reason)| json!({"resource": resource, "id": id, "field": field, "reason": reason}));
+    assert_eq!((&done["left_fields"], &done["left"]), (&json!(left), &json!([])));
+    let fields = ["employee_id", "customer_id", "notes"];
+    let devices = office.all("/hardware.php");
+    let devices: Vec<_> = devices.iter().map(|device| fields.map(|name| &device[name])).collect();
+    let expected = [
+        json!([3, 2, null]),
+        json!([3, 2, null]),
+        json!([4, 3, null]),
+        json!([5, 3, null]),
+        json!([6, 3, null]),
+        json!([null, 2, null]),
+    ];
+    assert_eq!(json!(devices), json!(expected));
+    assert_eq!(office.get("/employees.php?id=6").found()["phone"], Value::Null);
+    undo(&server, &["--request", done["run"].as_str().unwrap()]).done();
+    assert_eq!(state(&office), before);
 }
 
 #[test]

@@ -1,49 +1,47 @@
 //! Takes changes of the change log back (contract section 10, `undo`).
 //!
-//! A record goes back to its state before its first selected entry. An entry has the former values
-//! of the fields that it changed. So the entries from the newest back to that one, each taken back
-//! in turn, lead to that state. Example: the city was A, a selected entry changed it to B, and a
-//! later one to C. The later entry gives B back, and the first one A.
+//! Each field goes back on its own, and each custom field is a field: it gets the value after its
+//! last change that is not selected, or, without such a change, the value before its first selected
+//! one. An entry has the former values of the fields that it changed. So the entries are taken back
+//! in turn, from the newest on. Example: the city was A, a selected entry changed it to B, and
+//! another one the phone. The other entry gives the phone back, which stays, and the first one A.
 //!
 //! A resource refers only to resources before it in [`ALL`], so two passes bring back as many
 //! records as possible. The first pass changes records and creates deleted ones again, customers
 //! first. The second pass deletes created records, hardware first. If others refer to a created
 //! record by then, it stays.
 //!
-//! A million records would not fit into memory. A temporary table lists the records that are
-//! concerned, and the caller gets each record that stays when it is found.
+//! A million records would not fit into memory. Temporary tables list the selected entries and the
+//! records that are concerned, and the caller gets each record and field that stays when it is found.
 
 use std::collections::BTreeMap;
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::read::{Record, read_value};
-use super::write::{Draft, Target, Writing};
+use super::read::read_value;
+use super::write::{CUSTOMER, Draft, EMPLOYEE_ID, Target, Writing};
 use crate::clock::Timestamp;
-use crate::model::{ALL, CREATED_AT, KeyId, RecordId, Resource};
+use crate::model::custom::{MAX_FIELDS, PREFIX};
+use crate::model::{ALL, Field, KeyId, RecordId, Resource, Value};
 use crate::store::error::{ChangeError, DatabaseError, Rejection, StoreError, explain, who_refer};
 
 /// Selects the entries that meet all of these conditions.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The first and the last second, in the form of `at` (`Undo::bounds`).
+    /// The first and the last second, in the form of `at`.
     pub since: Option<String>,
     pub until: Option<String>,
     pub key: Option<KeyId>,
     pub request: Option<Uuid>,
 }
 
-/// The condition of a [`Selection`]. The first four parameters are its [`Undo::bounds`], its key and
-/// its request. A client chooses the id of its request. So the entries with an id are those of the
-/// key, or of the commands, that used the id first.
-const IS_SELECTED: &str = "(seq BETWEEN ?1 AND ?2
-    AND (?3 IS NULL OR by_key IS ?3)
-    AND (?4 IS NULL OR request_id IS ?4 AND (by_key, by_prefix) IS
-      (SELECT by_key, by_prefix FROM changes WHERE request_id IS ?4 ORDER BY seq LIMIT 1)))";
+/// Who made an entry, as messages say it.
+const BY: &str = "iif(by_prefix IS NULL, 'the command ' || by_name,
+    printf('key %s\"%s\"', coalesce(by_key || ' ', ''), by_name))";
 
-/// Numbers of records by the plural of their resource.
+/// Numbers of records or fields by the plural of their resource.
 type Counts = BTreeMap<String, u64>;
 
 /// What an undo has done.
@@ -54,8 +52,6 @@ pub struct Undone {
     pub deleted: Counts,
     pub changed: Counts,
     pub created: Counts,
-    #[serde(skip)]
-    pub left: Counts,
 }
 
 /// Why an undo failed. Nothing was changed.
@@ -79,24 +75,56 @@ pub enum UndoError {
     Database(#[from] DatabaseError),
 }
 
-/// Why a record stays as it is: the predicate of a sentence.
+/// Why a record or a field stays as it is: the predicate of a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
-    /// Somebody, such as `key 1 "office"`, has changed it.
+    /// Somebody, such as `key 1 "office"`, has changed the record.
     #[error("was changed later by {0}")]
     ChangedLater(String),
+    #[error("changed later by {0}")]
+    FieldChangedLater(String),
     #[error("would refer to {0} {1}, which does not exist")]
     MissingReference(&'static str, i64),
     #[error("must stay, because {0} to it")]
     Needed(String),
-    #[error("must stay at the customer of its employee")]
+    /// A reason for `employee_id` and `customer_id` of a device.
+    #[error("because a device belongs to the customer of its employee")]
     OwnedByEmployee,
-    #[error("cannot be changed")]
-    Rejected,
+    #[error("would have more than {MAX_FIELDS} custom fields")]
+    TooManyFields,
 }
 
-/// Takes a record that stays as it is.
-pub type Leave<'a> = dyn FnMut(&Resource, RecordId, &Reason) + 'a;
+/// Takes a record, or the field with this name, that stays as it is.
+pub type Leave<'a> = dyn FnMut(&Resource, RecordId, Option<&str>, &Reason) + 'a;
+
+/// What stays of a record: fields, or all of it.
+type Left = Result<Vec<(Option<String>, Reason)>, ChangeError>;
+
+/// A record by the names of its fields. A custom field has a name such as `custom.room`, and is
+/// empty if the record does not have it.
+type Fields = BTreeMap<String, History>;
+
+/// A field on its way back from now to the first selected entry of its record.
+#[derive(Default)]
+struct History {
+    /// The value now, or of a deleted record the last one.
+    present: Value,
+    /// The value before the entries that were taken back.
+    state: Value,
+    /// The value that the field gets.
+    goal: Value,
+    /// The value before the first selected change.
+    former: Option<Value>,
+    /// Who made the last change that is not selected.
+    later: Option<String>,
+}
+
+enum Author {
+    /// Nobody: the values are the present ones, or the last ones of a deleted record.
+    Present,
+    Selected,
+    Other(String),
+}
 
 /// An undo inside its transaction.
 pub struct Undo<'a> {
@@ -108,51 +136,48 @@ pub struct Undo<'a> {
 impl Undo<'_> {
     /// Takes the selected changes back.
     pub fn run(mut self) -> Result<Undone, UndoError> {
-        self.find_records()?;
+        self.select()?;
         self.check_complete()?;
         let sql = "SELECT last_seq FROM changes_state";
         let last = self.writing.connection().query_row(sql, [], |row| row.get(0))?;
-        let mut undone = Undone::default();
         for resource in ALL {
-            self.take_back_each(resource, false, &mut undone)?;
+            self.undo_all(resource, false)?;
         }
         for resource in ALL.into_iter().rev() {
-            self.take_back_each(resource, true, &mut undone)?;
+            self.undo_all(resource, true)?;
         }
-        self.count(last, &mut undone)?;
-        Ok(undone)
+        Ok(self.count(last)?)
     }
 
-    /// The numbers of the first and the last entry between `since` and `until`, by the rule in
-    /// change_log.rs: the first one comes after all entries that belong to the second before
-    /// `since`.
-    fn bounds(&self) -> Result<(i64, i64), DatabaseError> {
-        let Selection { since, until, .. } = self.selection;
-        let sql = "SELECT
-            1 + coalesce((SELECT seq FROM changes WHERE at < ?1 ORDER BY seq DESC LIMIT 1), 0),
-            iif(?2 IS NULL, (SELECT last_seq FROM changes_state), coalesce(
-              (SELECT seq FROM changes WHERE at <= ?2 ORDER BY seq DESC LIMIT 1), 0))";
-        let mut statement = self.writing.connection().prepare(sql)?;
-        statement.query_row([since, until], |row| Ok((row.get(0)?, row.get(1)?)))
-    }
-
-    /// Lists the records with a selected entry, the number of this entry, and the number of the
-    /// last entry that is not selected. SQLite reads the entries of each record along an index, and
-    /// sorts nothing.
-    fn find_records(&self) -> Result<(), DatabaseError> {
-        let sql = format!(
-            "CREATE TEMP TABLE concerned AS
-             SELECT resource, record_id AS id, min(seq) FILTER (WHERE {IS_SELECTED}) AS first,
-               max(seq) FILTER (WHERE NOT {IS_SELECTED}) AS other
-             FROM changes
-             WHERE seq >= (SELECT seq FROM changes WHERE {IS_SELECTED} ORDER BY seq LIMIT 1)
-             GROUP BY resource, record_id HAVING first IS NOT NULL"
-        );
-        let (first, last) = self.bounds()?;
-        let Selection { key, request, .. } = self.selection;
+    /// Lists the selected entries, and the records with such an entry: the numbers of the first one,
+    /// of the last entry, and of the last entry that is not selected. SQLite reads the entries of
+    /// each record along an index, and sorts nothing.
+    ///
+    /// The first entry since `since` comes after all entries that belong to the second before, by
+    /// the rule in change_log.rs. A client chooses the id of its request. So the entries with an id
+    /// are those of the key, or of the commands, that used the id first.
+    fn select(&self) -> Result<(), DatabaseError> {
+        let Selection { since, until, key, request } = self.selection;
+        let entries = "INSERT INTO temp.selected SELECT seq FROM changes
+             WHERE seq BETWEEN
+                 1 + coalesce((SELECT seq FROM changes WHERE at < ?1 ORDER BY seq DESC LIMIT 1), 0)
+                 AND iif(?2 IS NULL, (SELECT last_seq FROM changes_state), coalesce(
+                   (SELECT seq FROM changes WHERE at <= ?2 ORDER BY seq DESC LIMIT 1), 0))
+               AND (?3 IS NULL OR by_key IS ?3)
+               AND (?4 IS NULL OR request_id IS ?4 AND (by_key, by_prefix) IS
+                 (SELECT by_key, by_prefix FROM changes WHERE request_id IS ?4
+                  ORDER BY seq LIMIT 1))
+             ORDER BY seq";
+        let records = "CREATE TEMP TABLE concerned AS
+             SELECT resource, record_id AS id, min(seq) FILTER (WHERE seq IN temp.selected) AS first,
+               max(seq) AS last, max(seq) FILTER (WHERE seq NOT IN temp.selected) AS other
+             FROM changes WHERE seq >= (SELECT min(seq) FROM temp.selected)
+             GROUP BY resource, record_id HAVING first IS NOT NULL";
+        let connection = self.writing.connection();
+        connection.execute("CREATE TEMP TABLE selected (seq INTEGER PRIMARY KEY)", [])?;
         let request = request.as_ref().map(Uuid::as_bytes);
-        let selected = params![first, last, key.map(|key| key.0), request];
-        self.writing.connection().execute(&sql, selected).map(drop)
+        connection.execute(entries, params![since, until, key.map(|key| key.0), request])?;
+        connection.execute(records, []).map(drop)
     }
 
     /// Checks that no entry is missing: one since the beginning of the selection, or one of its
@@ -162,141 +187,199 @@ impl Undo<'_> {
         let sql = "SELECT selected IS NULL, iif(coalesce(?1, selected, '') <= gone, gone, NULL)
                    FROM (SELECT
                      (SELECT at FROM changes
-                      WHERE seq = (SELECT min(first) FROM temp.concerned)) AS selected,
+                      WHERE seq = (SELECT min(seq) FROM temp.selected)) AS selected,
                      (SELECT max(at) FROM changes_removed) AS gone)";
         let mut statement = self.writing.connection().prepare(sql)?;
-        let row = statement.query_row([since], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        match row {
-            (_, Some(gone)) => {
-                let gone: Timestamp = gone;
-                Err(UndoError::Incomplete(Timestamp::from_unix(gone.unix() + 1)))
-            }
-            (true, None) => Err(UndoError::NothingSelected),
-            (false, None) => Ok(()),
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let (has_none, gone): (bool, Option<Timestamp>) = statement.query_row([since], read)?;
+        match gone {
+            Some(gone) => Err(UndoError::Incomplete(Timestamp::from_unix(gone.unix() + 1))),
+            None if has_none => Err(UndoError::NothingSelected),
+            None => Ok(()),
         }
     }
 
     /// Takes back the records of a resource whose first selected entry has created them, or all
     /// others.
-    fn take_back_each(
-        &mut self,
-        resource: &'static Resource,
-        is_created: bool,
-        undone: &mut Undone,
-    ) -> Result<(), UndoError> {
-        let sql = "SELECT id, first,
-                     (SELECT iif(by_prefix IS NULL,
-                        'the command ' || by_name,
-                        printf('key %s\"%s\"', coalesce(by_key || ' ', ''), by_name))
-                      FROM changes WHERE seq = other AND other > first)
-                   FROM temp.concerned WHERE resource = ?
-                     AND ((SELECT action FROM changes WHERE seq = first) = 'created') = ?";
-        let mut statement = self.writing.connection().prepare(sql)?;
+    fn undo_all(&mut self, resource: &'static Resource, is_created: bool) -> Result<(), UndoError> {
+        // Somebody else keeps a created record by any later entry, and another one by its deletion.
+        let sql = format!(
+            "SELECT id, first, last, (SELECT before ->> 'created_at' FROM changes WHERE seq = last),
+               (SELECT {BY} FROM changes WHERE seq = other AND other > first
+                  AND (?2 OR other = last AND action = 'deleted'))
+             FROM temp.concerned WHERE resource = ?1
+               AND ((SELECT action FROM changes WHERE seq = first) = 'created') = ?2"
+        );
+        let mut statement = self.writing.connection().prepare(&sql)?;
         let mut rows = statement.query(params![resource.plural, is_created])?;
         while let Some(row) = rows.next()? {
             let id = RecordId(row.get(0)?);
-            let first = if is_created { None } else { Some(row.get(1)?) };
-            let later: Option<String> = row.get(2)?;
-            let later = later.map(Reason::ChangedLater);
-            let reason = match self.take_back(resource, id, first, later) {
-                Ok(reason) => reason,
-                Err(ChangeError::Database(error)) => return Err(error.into()),
-                Err(ChangeError::Rejected(rejection)) => Some(rejection.into()),
+            let outcome = match (self.writing.record(resource, id)?, row.get(4)?) {
+                (None, _) if is_created => continue,
+                (_, Some(by)) => Ok(vec![(None, Reason::ChangedLater(by))]),
+                (Some(record), None) if is_created => {
+                    self.writing.delete(resource, record).map(|()| Vec::new())
+                }
+                (present, None) => {
+                    let deleted = Target::Deleted(id, row.get(3)?);
+                    self.take_back(resource, row, present.map_or(deleted, Target::Stored))
+                }
             };
-            if let Some(reason) = reason {
-                *undone.left.entry(resource.plural.to_owned()).or_default() += 1;
-                (self.leave)(resource, id, &reason);
+            let left = match outcome {
+                Ok(left) => left,
+                Err(ChangeError::Database(error)) => return Err(error.into()),
+                Err(ChangeError::Rejected(rejection)) => vec![(None, rejection.into())],
+            };
+            for (field, reason) in left {
+                (self.leave)(resource, id, field.as_deref(), &reason);
             }
         }
         Ok(())
     }
 
-    /// Gives a record its state before the entry `first`, or deletes a created record. Returns why
-    /// it stays: `later` if somebody changed it later. A record that has this state already is not
-    /// touched.
-    fn take_back(
-        &self,
-        resource: &'static Resource,
-        id: RecordId,
-        first: Option<i64>,
-        later: Option<Reason>,
-    ) -> Result<Option<Reason>, ChangeError> {
-        let present = self.writing.record(resource, id)?;
-        let Some(first) = first else {
-            return match present {
-                None => Ok(None),
-                Some(_) if later.is_some() => Ok(later),
-                Some(record) => self.writing.delete(resource, record).map(|()| None),
-            };
-        };
-        let mut draft = self.former_state(resource, id, first, present)?;
-        if draft.is_as_stored() {
-            return Ok(None);
-        }
-        if later.is_some() {
-            return Ok(later);
-        }
-        self.writing.set_owner(&mut draft, false)?;
-        if draft.is_as_stored() {
-            return Ok(Some(Reason::OwnedByEmployee));
-        }
-        for (field, value) in resource.fields.iter().zip(&draft.values) {
-            self.writing.check_reference(field, value)?;
-        }
-        self.writing.save(draft)?;
-        Ok(None)
-    }
-
-    fn former_state(
-        &self,
-        resource: &'static Resource,
-        id: RecordId,
-        first: i64,
-        present: Option<Record>,
-    ) -> Result<Draft, ChangeError> {
-        let target = present.map_or(Target::Deleted(id, None), Target::Stored);
-        let mut draft = Draft::new(resource, target, &[])?;
-        let sql = "SELECT key, value FROM changes INDEXED BY changes_by_record, json_each(before)
-                   WHERE resource = ? AND record_id = ? AND seq >= ? ORDER BY seq DESC";
-        let mut statement = self.writing.connection().prepare_cached(sql)?;
-        let mut rows = statement.query(params![resource.plural, id.0, first])?;
-        while let Some(row) = rows.next()? {
-            let name: String = row.get(0)?;
-            if let Target::Deleted(_, created_at) = &mut draft.target
-                && name == CREATED_AT.name
-            {
-                *created_at = row.get(1)?;
-            } else if let Some(field) = resource.field(&name)
-                && let Some(value) = resource.value_mut(&mut draft.values, &name)
-            {
-                *value = field.trimmed(read_value(row.get_ref(1)?, field.kind)?);
+    /// Takes the entries of a record back, from the last to the first one.
+    fn take_back(&self, resource: &'static Resource, row: &Row<'_>, target: Target) -> Left {
+        let (id, first, last): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let (mut fields, mut author) = (Fields::new(), Author::Present);
+        if let Target::Stored(record) = &target {
+            for (field, value) in resource.fields.iter().zip(&record.values) {
+                take_back(&mut fields, field, value.clone(), &author);
             }
         }
-        Ok(draft)
+        let sql = format!(
+            "SELECT key, value, action = 'deleted', iif(seq IN temp.selected, NULL, {BY})
+             FROM changes INDEXED BY changes_by_record, json_each(coalesce(before, '{{\"\":0}}'))
+             WHERE resource = ? AND record_id = ? AND seq BETWEEN ? AND ? ORDER BY seq DESC"
+        );
+        let mut statement = self.writing.connection().prepare_cached(&sql)?;
+        let mut rows = statement.query(params![resource.plural, id, first, last])?;
+        while let Some(row) = rows.next()? {
+            // A deletion changes no value. If the record came back with another value, the undo
+            // that created the record again has changed it.
+            if !row.get::<_, bool>(2)? {
+                author = row.get::<_, Option<_>>(3)?.map_or(Author::Selected, Author::Other);
+            }
+            if let Some(field) = resource.field(&row.get::<_, String>(0)?) {
+                let value = field.trimmed(read_value(row.get_ref(1)?, field.kind)?);
+                take_back(&mut fields, field, value, &author);
+            }
+        }
+        self.save(resource, target, &fields)
     }
 
-    /// Counts the records whose entries follow the entry `last`. A record counts by its last
-    /// change: a device may move with its employee and then be deleted.
-    fn count(&self, last: i64, undone: &mut Undone) -> Result<(), DatabaseError> {
-        let sql = "SELECT count(*) FILTER (WHERE action = 'deleted'),
-                     count(*) FILTER (WHERE action = 'updated'),
-                     count(*) FILTER (WHERE action = 'created')
-                   FROM changes AS own WHERE resource = ? AND seq > ? AND NOT EXISTS
+    /// Gives a record the goals of its fields. If only one of the employee and the customer of a
+    /// device may go back, both stay.
+    fn save(&self, resource: &'static Resource, target: Target, fields: &Fields) -> Left {
+        let values = resource.fields.iter().map(Field::default_value).collect();
+        let (mut draft, mut left) = (Draft { resource, target, values }, Vec::new());
+        for (name, field) in fields {
+            if let Some(by) = field.kept_by() {
+                left.push((Some(name.clone()), Reason::FieldChangedLater(by.clone())));
+            }
+            let (name, value) = match (name.strip_prefix(PREFIX), field.goal.clone()) {
+                (Some(name), Value::Text(text)) => {
+                    ("custom", Value::Custom([(name.to_owned(), text)].into()))
+                }
+                (_, goal) => (name.as_str(), goal),
+            };
+            if let Some(field) = resource.field(name)
+                && let Some(stored) = resource.value_mut(&mut draft.values, name)
+            {
+                let changed = field.changed(stored, value);
+                *stored = changed.map_err(|fault| Rejection::InvalidFields(vec![fault]))?;
+            }
+        }
+        self.writing.set_owner(&mut draft, false)?;
+        if let (Some(employee), Some(customer)) = (fields.get(EMPLOYEE_ID), fields.get(CUSTOMER)) {
+            let has_other_owner = resource.value(&draft.values, CUSTOMER) != Some(&customer.goal);
+            // A former employee may have moved meanwhile. The device follows, unless somebody else
+            // gave it its customer later.
+            let is_given = !customer.goes_back() && customer.later.is_some();
+            if employee.goes_back() && customer.kept_by().is_some()
+                || customer.goes_back() && employee.kept_by().is_some()
+                || has_other_owner && (!employee.goes_back() || is_given)
+            {
+                for (name, field) in [(EMPLOYEE_ID, employee), (CUSTOMER, customer)] {
+                    if field.goes_back() {
+                        left.push((Some(name.to_owned()), Reason::OwnedByEmployee));
+                    }
+                    if let Some(value) = resource.value_mut(&mut draft.values, name) {
+                        *value = field.present.clone();
+                    }
+                }
+                self.writing.set_owner(&mut draft, false)?;
+            }
+        }
+        if !draft.is_as_stored() {
+            for (field, value) in resource.fields.iter().zip(&draft.values) {
+                self.writing.check_reference(field, value)?;
+            }
+            self.writing.save(draft)?;
+        }
+        Ok(left)
+    }
+
+    /// Counts the records that the undo has changed. A record counts by its last change: a device
+    /// may move with its employee and then be deleted.
+    fn count(&self, last: i64) -> Result<Undone, DatabaseError> {
+        let sql = "SELECT resource, action FROM changes AS own WHERE seq > ? AND NOT EXISTS
                      (SELECT 1 FROM changes WHERE resource = own.resource
                         AND record_id = own.record_id AND seq > own.seq)";
         let mut statement = self.writing.connection().prepare(sql)?;
-        for Resource { plural, .. } in ALL {
-            let mut rows = statement.query(params![plural, last])?;
-            let Some(row) = rows.next()? else { continue };
-            let counts = [&mut undone.deleted, &mut undone.changed, &mut undone.created];
-            for (column, counts) in counts.into_iter().enumerate() {
-                let count: i64 = row.get(column)?;
-                if count > 0 {
-                    counts.insert((*plural).to_owned(), count.unsigned_abs());
+        let (mut rows, mut undone) = (statement.query([last])?, Undone::default());
+        while let Some(row) = rows.next()? {
+            let counts = match row.get_ref(1)?.as_str()? {
+                "deleted" => &mut undone.deleted,
+                "created" => &mut undone.created,
+                _ => &mut undone.changed,
+            };
+            *counts.entry(row.get(0)?).or_default() += 1;
+        }
+        Ok(undone)
+    }
+}
+
+/// Takes a change of a field back. `before` is the value before the change.
+fn take_back(fields: &mut Fields, field: &Field, before: Value, author: &Author) {
+    let Value::Custom(mut custom) = before else {
+        return fields.entry(field.name.to_owned()).or_default().take_back(before, author);
+    };
+    for name in custom.keys() {
+        fields.entry(format!("{PREFIX}{name}")).or_default();
+    }
+    for (name, field) in fields {
+        if let Some(name) = name.strip_prefix(PREFIX) {
+            field.take_back(custom.remove(name).map_or(Value::Null, Value::Text), author);
+        }
+    }
+}
+
+impl History {
+    fn take_back(&mut self, before: Value, author: &Author) {
+        if self.state == before {
+            return;
+        }
+        match author {
+            Author::Present => (self.present, self.goal) = (before.clone(), before.clone()),
+            Author::Other(by) => drop(self.later.get_or_insert_with(|| by.clone())),
+            Author::Selected => {
+                if self.later.is_none() {
+                    self.goal = before.clone();
                 }
+                self.former = Some(before.clone());
             }
         }
-        Ok(())
+        self.state = before;
+    }
+
+    fn goes_back(&self) -> bool {
+        self.goal != self.present
+    }
+
+    /// Who keeps the field as it is.
+    fn kept_by(&self) -> Option<&String> {
+        let is_other = self.former.as_ref().is_some_and(|former| *former != self.goal);
+        self.later.as_ref().filter(|_| is_other && !self.goes_back())
     }
 }
 
@@ -305,7 +388,8 @@ impl From<Rejection> for Reason {
         match rejection {
             Rejection::MissingReference(_, target, id) => Reason::MissingReference(target.name, id),
             Rejection::HasDependents { counts, .. } => Reason::Needed(who_refer(&counts)),
-            _ => Reason::Rejected,
+            // A former value is valid on its own.
+            _ => Reason::TooManyFields,
         }
     }
 }

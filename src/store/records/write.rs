@@ -172,6 +172,7 @@ impl Draft {
 }
 
 pub(super) const CUSTOMER: &str = "customer_id";
+pub(super) const EMPLOYEE_ID: &str = "employee_id";
 
 impl Reading<'_> {
     /// Gives the draft of a device with an employee the employee's customer. If the change names
@@ -181,7 +182,7 @@ impl Reading<'_> {
         if *draft.resource != HARDWARE {
             return Ok(());
         }
-        let employee = HARDWARE.value(&draft.values, "employee_id");
+        let employee = HARDWARE.value(&draft.values, EMPLOYEE_ID);
         let Some(Value::Integer(employee)) = employee else { return Ok(()) };
         let sql = "SELECT customer_id FROM employees WHERE id = ?";
         let mut statement = self.connection().prepare_cached(sql)?;
