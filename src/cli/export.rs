@@ -18,7 +18,7 @@ use super::options::{GlobalOptions, open_tenant, print_document, resource};
 use crate::files;
 use crate::model::Resource;
 use crate::store::{DatabaseError, TenantFile};
-use crate::transfer::{self, FileFormat};
+use crate::transfer::{self, Export, FileFormat};
 use crate::words;
 
 /// A longer export waits for its reader in a file without a name in the data directory.
@@ -34,6 +34,9 @@ pub(super) struct ExportArguments {
     /// The format [default: by the extension of --output, else csv]
     #[arg(long, value_parser = format(&["csv", "jsonl", "xlsx"]))]
     format: Option<FileFormat>,
+    /// Add numbers and names behind the ids, and write amounts in place of cents
+    #[arg(long)]
+    names: bool,
     /// Write to this file, with access for the owner only, instead of standard output (`-`)
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -43,7 +46,7 @@ pub(super) fn run_export(
     options: &GlobalOptions,
     arguments: &ExportArguments,
 ) -> anyhow::Result<()> {
-    let ExportArguments { tenant, resource, format, output } = arguments;
+    let ExportArguments { tenant, resource, format, names, output } = arguments;
     let (registry, tenant) = open_tenant(options, tenant)?;
     let data_dir = registry.data_dir();
     let file = TenantFile::open(data_dir, tenant.id)?;
@@ -58,7 +61,8 @@ pub(super) fn run_export(
     };
     let export = |target: &mut dyn Write| {
         let target = BufWriter::with_capacity(64 * 1024, target);
-        let rows = transfer::export(&file, resource, format, target, data_dir, || bar.inc(1));
+        let export = Export { resource, format, with_names: *names };
+        let rows = export.run(&file, target, data_dir, || bar.inc(1));
         bar.finish_and_clear();
         rows
     };

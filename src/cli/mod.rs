@@ -218,7 +218,7 @@ const EXAMPLES: &[&str] = &[
     "tenantdesk fields hardware",
     "tenantdesk fields hardware --csv > hardware.csv",
     "tenantdesk export acme customers > customers.csv",
-    "tenantdesk export acme hardware --output hardware.xlsx",
+    "tenantdesk export acme hardware --names --output hardware.xlsx",
     "tenantdesk changes acme --resource customers --id 7 --last 10 --json",
     "tenantdesk undo acme --key 3 --since 2h --dry-run",
     "tenantdesk undo acme --since 2026-11-20T14:00:00Z",

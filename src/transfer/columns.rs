@@ -3,13 +3,14 @@
 use serde_json::json;
 
 use super::map::Map;
+use super::references::name_of;
 use super::{Cell, Place, RowError};
 use crate::model::custom::{MAX_LENGTH, NAME_RULE, PREFIX, name_in};
 use crate::model::email::MAX_EMAIL;
 use crate::model::field::CUSTOM;
 use crate::model::validation::{is_empty, is_integer, shorten};
 use crate::model::{
-    CREATED_AT, Field, ID, Json, JsonObject, Kind, READ_ONLY, Resource, UPDATED_AT,
+    CREATED_AT, Field, ID, Json, JsonObject, Kind, READ_ONLY, Resource, UPDATED_AT, Value,
 };
 use crate::words;
 
@@ -33,6 +34,31 @@ pub(super) struct ReferenceColumn {
     pub target: &'static Resource,
     /// The field of `target` that the column holds. Without one, it holds the name.
     pub key: Option<&'static Field>,
+}
+
+/// The columns that stand for references, in the order of the fields.
+pub(super) fn reference_columns(
+    resource: &'static Resource,
+) -> impl Iterator<Item = ReferenceColumn> {
+    resource.fields.iter().filter_map(|field| Some((field, field.references?))).flat_map(
+        |(field, target)| {
+            let keys = resource.natural_references().iter().filter(move |key| key.field == field);
+            let keys = keys.map(|key| (key.name.clone(), Some(key.key)));
+            keys.chain([(format!("{}_name", target.name), None)])
+                .map(move |(name, key)| ReferenceColumn { name, field, target, key })
+        },
+    )
+}
+
+impl ReferenceColumn {
+    /// What the column has for a referred record.
+    pub(super) fn text(&self, values: &[Value]) -> String {
+        match self.key.and_then(|key| self.target.value(values, key.name)) {
+            Some(Value::Text(text)) => text.clone(),
+            _ if self.key.is_some() => String::new(),
+            _ => name_of(self.target, values),
+        }
+    }
 }
 
 /// A column of a file.
@@ -60,16 +86,7 @@ pub(super) type CellFault = (String, &'static str, String);
 
 impl<'a> Columns<'a> {
     pub(super) fn of(resource: &'static Resource, map: &'a Map) -> Columns<'a> {
-        let mut references = Vec::new();
-        for field in resource.fields {
-            let Some(target) = field.references else { continue };
-            for key in resource.natural_references().iter().filter(|key| key.field == field) {
-                let (name, key) = (key.name.clone(), Some(key.key));
-                references.push(ReferenceColumn { name, field, target, key });
-            }
-            let name = format!("{}_name", target.name);
-            references.push(ReferenceColumn { name, field, target, key: None });
-        }
+        let references: Vec<_> = reference_columns(resource).collect();
         let fields = resource.fields.iter().filter(|field| field.kind != Kind::Custom);
         let fields = fields.map(|field| field.name);
         let amounts = resource.fields.iter().filter_map(amount_name);

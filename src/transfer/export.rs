@@ -1,16 +1,22 @@
 //! The export: a consistent snapshot of all records of a resource, ordered by id.
 
-use std::borrow::Cow;
 use std::io::{self, Seek as _, Write};
 use std::path::Path;
 
-use rust_xlsxwriter::{self as xlsx, ExcelDateTime, Workbook, Worksheet, XlsxError};
+use rust_xlsxwriter::{
+    self as xlsx, DataValidation, ExcelDateTime, Workbook, Worksheet, XlsxError,
+};
+use serde_json::json;
 use tempfile::tempfile_in;
 
 use super::FileFormat;
+use super::columns::{ReferenceColumn, amount_name, reference_columns};
 use crate::model::custom::PREFIX;
-use crate::model::{CREATED_AT, ID, Kind, Resource, UPDATED_AT, Value};
-use crate::store::{DatabaseError, Record, TenantFile, explain};
+use crate::model::{CREATED_AT, Field, ID, Kind, RecordId, Resource, UPDATED_AT, Value};
+use crate::store::{DatabaseError, Reading, Record, TenantFile, explain};
+
+/// The last row of a sheet, counted from 0.
+const LAST_ROW: u32 = 1_048_575;
 
 /// Why an export failed.
 #[derive(Debug, thiserror::Error)]
@@ -29,100 +35,158 @@ impl From<DatabaseError> for ExportError {
     }
 }
 
-/// Writes all records of `resource` to `target` and returns their number. Calls `written` for each
-/// record. A workbook grows in nameless files in `scratch`.
-///
-/// # Errors
-///
-/// [`ExportError`] if the database cannot be read or `target` cannot be written. `target` then
-/// holds a part of the records.
-pub fn export(
-    file: &TenantFile,
-    resource: &'static Resource,
-    format: FileFormat,
-    target: impl Write,
-    scratch: &Path,
-    written: impl Fn(),
-) -> Result<u64, ExportError> {
-    match format {
-        FileFormat::Csv => write_csv(file, resource, target, written),
-        FileFormat::JsonLines => write_json_lines(file, resource, target, written),
-        FileFormat::Xlsx => write_workbook(file, resource, target, scratch, written),
-    }
+/// An export of all records of a resource.
+#[derive(Clone, Copy, Debug)]
+pub struct Export {
+    pub resource: &'static Resource,
+    pub format: FileFormat,
+    /// With columns for people: numbers and names behind the ids, and amounts in place of cents.
+    pub with_names: bool,
 }
 
-/// The names and kinds of the columns. `custom` are the names of custom fields.
-fn columns(resource: &Resource, custom: &[String]) -> Vec<(String, Kind)> {
-    let mut columns = Vec::new();
-    for field in [&ID].into_iter().chain(resource.fields).chain([&CREATED_AT, &UPDATED_AT]) {
-        if field.kind == Kind::Custom {
-            columns.extend(custom.iter().map(|name| (format!("{PREFIX}{name}"), field.kind)));
-        } else {
-            columns.push((field.name.to_owned(), field.kind));
+impl Export {
+    /// Writes all records to `target` and returns their number. Calls `written` for each record. A
+    /// workbook grows in nameless files in `scratch`.
+    ///
+    /// # Errors
+    ///
+    /// [`ExportError`] if the database cannot be read or `target` cannot be written. `target` then
+    /// holds a part of the records.
+    pub fn run(
+        &self,
+        file: &TenantFile,
+        target: impl Write,
+        scratch: &Path,
+        written: impl Fn(),
+    ) -> Result<u64, ExportError> {
+        match self.format {
+            FileFormat::Csv => write_csv(file, self, target, written),
+            FileFormat::JsonLines => write_json_lines(file, self, target, written),
+            FileFormat::Xlsx => write_workbook(file, self, target, scratch, written),
         }
     }
-    columns
+
+    /// The columns. `custom` are the names of custom fields.
+    fn columns(&self, custom: &[String]) -> Vec<ExportColumn> {
+        let mut columns = Vec::new();
+        let fields = self.resource.fields.iter();
+        for field in [&ID].into_iter().chain(fields).chain([&CREATED_AT, &UPDATED_AT]) {
+            let mut add = |name, source| columns.push(ExportColumn { name, field, source });
+            if field.kind == Kind::Custom {
+                for name in custom {
+                    add(format!("{PREFIX}{name}"), ColumnSource::Custom(name.clone()));
+                }
+                continue;
+            }
+            match amount_name(field).filter(|_| self.with_names) {
+                Some(amount) => add(amount.to_owned(), ColumnSource::Amount),
+                None => add(field.name.to_owned(), ColumnSource::Field),
+            }
+            let readable = reference_columns(self.resource).filter(|one| one.field == field);
+            // Only an employee has an address of a person.
+            let is_shown = |one: &ReferenceColumn| {
+                one.target.field("first_name").is_some()
+                    || one.key.is_none_or(|key| key.kind != Kind::Email)
+            };
+            for one in readable.filter(|one| self.with_names && is_shown(one)) {
+                add(one.name.clone(), ColumnSource::Referred(one));
+            }
+        }
+        columns
+    }
 }
 
-enum ExportCell<'a> {
+struct ExportColumn {
+    name: String,
+    field: &'static Field,
+    source: ColumnSource,
+}
+
+/// What a column has.
+enum ColumnSource {
+    Field,
+    /// The cents of the field as an amount.
+    Amount,
+    Custom(String),
+    /// A value of the record to which the field refers.
+    Referred(ReferenceColumn),
+}
+
+#[derive(Debug)]
+enum ExportCell {
     /// A text, or nothing.
-    Text(Cow<'a, str>),
-    Date(&'a str),
+    Text(String),
+    Date(String),
     Integer(i64),
+    /// An amount in cents.
+    Amount(i64),
     Boolean(bool),
 }
 
-/// The cells of a record, in the order of the [`columns`].
-fn cells<'a>(
-    resource: &Resource,
-    record: &'a Record,
-    custom_names: &[String],
-) -> Vec<ExportCell<'a>> {
-    let mut cells = vec![ExportCell::Integer(record.id.0)];
-    for (field, value) in resource.fields.iter().zip(&record.values) {
-        match value {
-            Value::Null => cells.push(ExportCell::Text("".into())),
-            Value::Integer(number) => cells.push(ExportCell::Integer(*number)),
-            Value::Boolean(value) => cells.push(ExportCell::Boolean(*value)),
-            Value::Text(text) if field.kind == Kind::Date => cells.push(ExportCell::Date(text)),
-            Value::Text(text) => cells.push(ExportCell::Text(text.into())),
-            Value::Custom(custom) => {
-                for name in custom_names {
-                    let text = custom.get(name).map_or("", String::as_str);
-                    cells.push(ExportCell::Text(text.into()));
-                }
+impl ExportColumn {
+    fn cell(
+        &self,
+        reading: &Reading<'_>,
+        export: &Export,
+        record: &Record,
+    ) -> Result<ExportCell, DatabaseError> {
+        let value = export.resource.value(&record.values, self.field.name);
+        Ok(match (&self.source, value) {
+            (ColumnSource::Amount, Some(Value::Integer(cents))) => ExportCell::Amount(*cents),
+            (ColumnSource::Custom(name), Some(Value::Custom(custom))) => {
+                ExportCell::Text(custom.get(name).cloned().unwrap_or_default())
             }
-        }
+            (ColumnSource::Referred(column), Some(Value::Integer(id))) => {
+                let referred = reading.record(column.target, RecordId(*id))?;
+                ExportCell::Text(
+                    referred.map_or(String::new(), |referred| column.text(&referred.values)),
+                )
+            }
+            (ColumnSource::Field, Some(Value::Integer(number))) => ExportCell::Integer(*number),
+            (_, Some(Value::Boolean(value))) => ExportCell::Boolean(*value),
+            (_, Some(Value::Text(text))) if self.field.kind == Kind::Date => {
+                ExportCell::Date(text.clone())
+            }
+            (_, Some(Value::Text(text))) => ExportCell::Text(text.clone()),
+            (_, Some(_)) => ExportCell::Text(String::new()),
+            (_, None) if self.field == &ID => ExportCell::Integer(record.id.0),
+            (_, None) if self.field == &CREATED_AT => {
+                ExportCell::Text(record.created_at.to_string())
+            }
+            (_, None) => ExportCell::Text(record.updated_at.to_string()),
+        })
     }
-    for time in [record.created_at, record.updated_at] {
-        cells.push(ExportCell::Text(time.to_string().into()));
-    }
-    cells
+}
+
+/// An amount such as `-1299.50`.
+fn amount(cents: i64) -> String {
+    let (sign, cents) = (if cents < 0 { "-" } else { "" }, cents.unsigned_abs());
+    format!("{sign}{}.{:02}", cents / 100, cents % 100)
 }
 
 /// Text that begins with `=` is not escaped, so that an import restores it exactly. `operations.md`
 /// warns of a spreadsheet that opens such a file.
 fn write_csv(
     file: &TenantFile,
-    resource: &'static Resource,
+    export: &Export,
     target: impl Write,
     written: impl Fn(),
 ) -> Result<u64, ExportError> {
     let mut writer = csv::Writer::from_writer(target);
     let count = file.read(|reading| {
-        let custom = reading.custom_names(resource)?;
-        let names = columns(resource, &custom).into_iter().map(|(name, _)| name);
+        let columns = export.columns(&reading.custom_names(export.resource)?);
+        let names = columns.iter().map(|column| &column.name);
         writer.write_record(names).map_err(io::Error::other)?;
-        reading.each(resource, |record| {
+        reading.each(export.resource, |record| {
             written();
-            for cell in cells(resource, record, &custom) {
-                let written = match cell {
-                    ExportCell::Text(text) => writer.write_field(text.as_bytes()),
-                    ExportCell::Date(date) => writer.write_field(date),
-                    ExportCell::Integer(number) => writer.write_field(number.to_string()),
-                    ExportCell::Boolean(value) => writer.write_field(value.to_string()),
+            for column in &columns {
+                let text = match column.cell(reading, export, record)? {
+                    ExportCell::Text(text) | ExportCell::Date(text) => text,
+                    ExportCell::Integer(number) => number.to_string(),
+                    ExportCell::Amount(cents) => amount(cents),
+                    ExportCell::Boolean(value) => value.to_string(),
                 };
-                written.map_err(io::Error::other)?;
+                writer.write_field(text).map_err(io::Error::other)?;
             }
             writer.write_record(None::<&[u8]>).map_err(io::Error::other)?;
             Ok::<(), ExportError>(())
@@ -134,15 +198,25 @@ fn write_csv(
 
 fn write_json_lines(
     file: &TenantFile,
-    resource: &'static Resource,
+    export: &Export,
     mut target: impl Write,
     written: impl Fn(),
 ) -> Result<u64, ExportError> {
+    let columns = export.columns(&[]);
+    let readable = |column: &&ExportColumn| matches!(column.source, ColumnSource::Referred(_));
+    let columns: Vec<_> = columns.iter().filter(readable).collect();
     let count = file.read(|reading| {
-        reading.each(resource, |record| {
+        reading.each(export.resource, |record| {
             written();
-            target.write_all(&record.json(resource))?;
-            target.write_all(b"\n").map_err(ExportError::from)
+            let mut line = record.json(export.resource);
+            for column in &columns {
+                if let ExportCell::Text(text) = column.cell(reading, export, record)? {
+                    line.pop();
+                    write!(line, ",{}:{}}}", json!(column.name), json!(text))?;
+                }
+            }
+            line.push(b'\n');
+            target.write_all(&line).map_err(ExportError::from)
         })
     })?;
     target.flush()?;
@@ -151,7 +225,7 @@ fn write_json_lines(
 
 fn write_workbook(
     file: &TenantFile,
-    resource: &'static Resource,
+    export: &Export,
     mut target: impl Write,
     scratch: &Path,
     written: impl Fn(),
@@ -164,17 +238,19 @@ fn write_workbook(
         row: 0,
         text: xlsx::Format::new().set_num_format("@"),
         date: xlsx::Format::new().set_num_format("yyyy-mm-dd"),
+        amount: xlsx::Format::new().set_num_format("0.00"),
     };
     let count = file.read(|reading| {
-        let custom = reading.custom_names(resource)?;
-        let columns = columns(resource, &custom);
-        sheet.begin(resource.plural, &columns).map_err(io::Error::other)?;
-        let count = reading.each(resource, |record| {
+        let columns = export.columns(&reading.custom_names(export.resource)?);
+        sheet.begin(export.resource.plural, &columns).map_err(io::Error::other)?;
+        let count = reading.each(export.resource, |record| {
             written();
-            sheet.write(cells(resource, record, &custom)).map_err(io::Error::other)?;
+            let cells = columns.iter().map(|column| column.cell(reading, export, record));
+            let cells: Vec<_> = cells.collect::<Result<_, DatabaseError>>()?;
+            sheet.write(cells).map_err(io::Error::other)?;
             Ok::<(), ExportError>(())
         })?;
-        sheet.end(columns.len()).map_err(io::Error::other)?;
+        sheet.end(&columns).map_err(io::Error::other)?;
         Ok::<u64, ExportError>(count)
     })?;
     let mut whole = tempfile_in(scratch)?;
@@ -193,16 +269,20 @@ struct Sheet<'a> {
     row: u32,
     text: xlsx::Format,
     date: xlsx::Format,
+    amount: xlsx::Format,
 }
 
 impl Sheet<'_> {
     /// Writes the header. It stays in view and has filters.
-    fn begin(&mut self, name: &str, header: &[(String, Kind)]) -> Result<(), XlsxError> {
+    fn begin(&mut self, name: &str, columns: &[ExportColumn]) -> Result<(), XlsxError> {
         let Sheet { sheet, text, date, .. } = self;
         sheet.set_name(name)?.set_freeze_panes(1, 0)?;
         let bold = text.clone().set_bold();
-        for (column, (name, kind)) in (0..).zip(header) {
-            match kind {
+        for (column, ExportColumn { name, field, source }) in (0..).zip(columns) {
+            match field.kind {
+                _ if matches!(source, ColumnSource::Referred(_)) => {
+                    sheet.set_column_format(column, text)?;
+                }
                 Kind::Integer | Kind::Boolean => {}
                 Kind::Date => drop(sheet.set_column_format(column, date)?),
                 _ => drop(sheet.set_column_format(column, text)?),
@@ -213,11 +293,11 @@ impl Sheet<'_> {
         Ok(())
     }
 
-    fn write(&mut self, cells: Vec<ExportCell<'_>>) -> Result<(), XlsxError> {
+    fn write(&mut self, cells: Vec<ExportCell>) -> Result<(), XlsxError> {
         /// A spreadsheet keeps 15 digits of a number.
         const TOO_LARGE: u64 = 1_000_000_000_000_000;
         self.row += 1;
-        let Sheet { sheet, row, text: format, date: date_format } = self;
+        let Sheet { sheet, row, text: format, date: date_format, amount: amount_format } = self;
         for (column, cell) in (0..).zip(cells) {
             match cell {
                 ExportCell::Text(text) if text.is_empty() => continue,
@@ -225,8 +305,8 @@ impl Sheet<'_> {
                     sheet.write_string_with_format(*row, column, text, format)?
                 }
                 // Before March 1900, the dates of spreadsheet programs differ.
-                ExportCell::Date(text) => match ExcelDateTime::parse_from_str(text) {
-                    Ok(date) if text >= "1900-03-01" => {
+                ExportCell::Date(text) => match ExcelDateTime::parse_from_str(&text) {
+                    Ok(date) if *text >= *"1900-03-01" => {
                         sheet.write_datetime_with_format(*row, column, &date, date_format)?
                     }
                     _ => sheet.write_string_with_format(*row, column, text, format)?,
@@ -234,17 +314,33 @@ impl Sheet<'_> {
                 ExportCell::Integer(number) if number.unsigned_abs() >= TOO_LARGE => {
                     sheet.write_string_with_format(*row, column, number.to_string(), format)?
                 }
+                ExportCell::Amount(cents) if cents.unsigned_abs() >= TOO_LARGE => {
+                    sheet.write_string_with_format(*row, column, amount(cents), format)?
+                }
                 ExportCell::Integer(number) => sheet.write_number(*row, column, number as f64)?,
+                ExportCell::Amount(cents) => {
+                    let amount = cents as f64 / 100.0;
+                    sheet.write_number_with_format(*row, column, amount, amount_format)?
+                }
                 ExportCell::Boolean(value) => sheet.write_boolean(*row, column, value)?,
             };
         }
         Ok(())
     }
 
-    /// Adds the filters, once the number of rows is known.
-    fn end(&mut self, columns: usize) -> Result<(), XlsxError> {
-        let last = u16::try_from(columns.saturating_sub(1)).unwrap_or(u16::MAX);
+    /// Adds the filters, once the number of rows is known, and the lists of allowed words.
+    fn end(&mut self, columns: &[ExportColumn]) -> Result<(), XlsxError> {
+        let last = u16::try_from(columns.len().saturating_sub(1)).unwrap_or(u16::MAX);
         self.sheet.autofilter(0, 0, self.row, last)?;
+        for (index, column) in (0..).zip(columns) {
+            let words: &[&str] = match column.field.kind {
+                Kind::Choice(words) => words,
+                Kind::Boolean => &["TRUE", "FALSE"],
+                _ => continue,
+            };
+            let list = DataValidation::new().allow_list_strings(words)?;
+            self.sheet.add_data_validation(1, index, LAST_ROW, index, &list)?;
+        }
         Ok(())
     }
 }

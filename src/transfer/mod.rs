@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use columns::{describe, template_header};
 pub use csv::{guess_encoding, recognize};
 pub use draft::draft;
-pub use export::{ExportError, export};
+pub use export::{Export, ExportError};
 pub use import::{Finding, Import, ImportError, Imported, MAX_FAULTS};
 pub use map::Map;
 pub use merge::ChangedRecord;

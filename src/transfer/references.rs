@@ -19,6 +19,12 @@ pub(super) struct Term {
     pub value: Value,
 }
 
+impl Term {
+    fn text(&self) -> &str {
+        if let Value::Text(text) = &self.value { text } else { "" }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct ReferenceFinder<'a> {
     reading: &'a Reading<'a>,
@@ -47,7 +53,7 @@ impl<'a> ReferenceFinder<'a> {
         let exact = terms.iter().filter_map(|term| Some((term.field?, &term.value)));
         let exact: Vec<_> = exact.chain(narrowing).collect();
         let names = terms.iter().filter(|term| term.field.is_none());
-        let names: Vec<String> = names.map(|term| folded(&term.value)).collect();
+        let names: Vec<String> = names.map(|term| folded(term.text())).collect();
         let is_by_name_alone = terms.iter().all(|term| term.field.is_none());
         let (Some(name), true) = (names.first(), is_by_name_alone) else {
             let mut found = self.reading.find_all(target, &exact)?;
@@ -55,8 +61,7 @@ impl<'a> ReferenceFinder<'a> {
                 let mut named = Vec::new();
                 for id in found {
                     let record = self.reading.record(target, id)?;
-                    let name = record.map(|record| name_of(target, &record.values));
-                    let name = name.map(|name| folded(&Value::Text(name)));
+                    let name = record.map(|record| folded(&name_of(target, &record.values)));
                     named.extend(name.filter(|name| names.iter().all(|n| n == name)).map(|_| id));
                 }
                 found = named;
@@ -74,7 +79,7 @@ impl<'a> ReferenceFinder<'a> {
         if !self.names.contains_key(target.plural) {
             let mut names = ByName::new();
             self.reading.each(target, |record| {
-                let name = Value::Text(name_of(target, &record.values));
+                let name = name_of(target, &record.values);
                 let customer = target.value(&record.values, CUSTOMER).cloned();
                 names.entry(folded(&name)).or_default().push((record.id, customer));
                 Ok::<(), DatabaseError>(())
@@ -96,16 +101,10 @@ impl<'a> ReferenceFinder<'a> {
         let mut agrees = false;
         self.reading.versions(column.target, RecordId(*id), &mut |version| {
             if let Some(values) = &version.values {
-                agrees = match column.key {
-                    Some(key) => match column.target.value(values, key.name) {
-                        Some(Value::Text(text)) => is_same_text(text, cell),
-                        _ => is_same_text("", cell),
-                    },
-                    None => cell.as_str().is_some_and(|cell| {
-                        let name = Value::Text(name_of(column.target, values));
-                        folded(&name) == folded(&Value::of(cell))
-                    }),
-                };
+                let text = column.text(values);
+                agrees = is_same_text(&text, cell)
+                    || column.key.is_none()
+                        && cell.as_str().is_some_and(|cell| folded(cell) == folded(&text));
             }
             !agrees && version.since > moment
         })?;
@@ -162,8 +161,7 @@ pub(super) fn name_of(resource: &Resource, values: &[Value]) -> String {
 }
 
 /// A name without case, in NFC, with single spaces.
-fn folded(name: &Value) -> String {
-    let Value::Text(name) = name else { return String::new() };
+fn folded(name: &str) -> String {
     let words: Vec<&str> = name.split_whitespace().collect();
     normalize(&fold(&normalize(&words.join(" "))))
 }

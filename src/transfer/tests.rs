@@ -119,7 +119,8 @@ impl Fixture {
         format: FileFormat,
     ) -> String {
         let mut text = Vec::new();
-        export(&self.file(id), resource, format, &mut text, self.path(), || ()).unwrap();
+        let export = Export { resource, format, with_names: false };
+        export.run(&self.file(id), &mut text, self.path(), || ()).unwrap();
         String::from_utf8(text).unwrap()
     }
 }

@@ -269,6 +269,9 @@ fn an_update_reports_what_it_does_and_logs_what_it_changes() {
     };
     let mut expected = json!({"done": "checked", "tenant": "acme", "resource": "customers",
         "rows": 3, "created": 1, "changed": 1, "unchanged": 1, "fields": {"city": 1}});
+    let change = json!({"line": 2, "row": 2, "id": 1, "name": "Eins",
+        "fields": {"city": {"old": "Bonn", "new": "Köln"}}});
+    expected["changes"] = json!([change]);
     assert_eq!(update(&["--dry-run", "--json"]).done().json(), expected);
     assert_eq!(api.total("/customers.php"), 2);
     expected["done"] = json!("imported");
@@ -335,12 +338,15 @@ fn an_import_warns_of_what_a_person_may_not_have_intended() {
     let output = update(customers(10, "10", "") + "K-20,Eins,01021,\n");
     let warning = "warning: postal_code loses leading zeros, a plus sign or digits in 10 records. ";
     assert!(output.stderr.starts_with(warning), "{output:?}");
-    assert!(output.stdout.ends_with("\n11 records change: postal_code 11\n"), "{output:?}");
+    let counted = "\n11 records change: postal_code 11\nline 2: customer 1 \"Eins\": ";
+    assert!(output.stdout.contains(counted), "{output:?}");
     let output =
         update(customers(1_100, "10", "changed").replacen("K-10,Eins,1010", "K-10,Eins,01010", 1));
     let changes = "0 created, 1,100 changed, 1 unchanged\n\
                    1,100 records change: notes 1,100, postal_code 1,099\n";
-    assert!(output.stdout.ends_with(changes), "{output:?}");
+    assert!(output.stdout.contains(changes), "{output:?}");
+    assert!(output.stdout.ends_with("\n… and 1,080 more\n"), "{output:?}");
+    assert_eq!(output.stdout.lines().count(), 2 + 20 + 1);
     let warning =
         "warning: postal_code loses leading zeros, a plus sign or digits in 1,099 records. ";
     assert!(output.stderr.starts_with(warning), "{output:?}");
@@ -354,7 +360,7 @@ fn an_import_warns_of_what_a_person_may_not_have_intended() {
     let output = update(tagged(""));
     assert!(output.stderr.starts_with(warning), "{output:?}");
     let output = update("customer_number,city\nK-2,Ulm\n".to_owned());
-    assert!(output.stdout.ends_with("\n1 record changes: city 1\n"), "{output:?}");
+    assert!(output.stdout.contains("\n1 record changes: city 1\n"), "{output:?}");
 }
 
 /// A pager that waits for a key, for example. The export is longer than a pipe.

@@ -514,3 +514,52 @@ fn a_list_that_is_a_week_old_overwrites_nothing() {
     let change = json!({"line": 2, "row": 2, "id": 1, "name": "Müller", "fields": fields});
     assert_eq!((&document["changes"], &document["changed"]), (&json!([change]), &json!(1)));
 }
+
+#[test]
+fn an_export_with_names_goes_back_in() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let home = data_dir.home();
+    let write = |file: &str, text: &str| fs::write(home.join(file), text).unwrap();
+    write("c.csv", "name,customer_number\nMüller,007\nBeck,008\n");
+    write(
+        "e.csv",
+        "customer_name,employee_number,email,first_name\nMüller,P-1,eva@b.example,Eva\n",
+    );
+    write(
+        "h.csv",
+        "name,employee_name,purchase_cost,is_leased\nLaptop,Eva,1299.50,true\nServer,,,\n",
+    );
+    for (resource, file) in [("customers", "c.csv"), ("employees", "e.csv"), ("hardware", "h.csv")]
+    {
+        data_dir.cli(&["import", "acme", resource, file]).done();
+    }
+    for format in ["csv", "jsonl", "xlsx"] {
+        let file = format!("names.{format}");
+        let export = ["export", "acme", "hardware", "--names", "--output", &file];
+        data_dir.cli(&export).done();
+        let import = ["import", "acme", "hardware", &file, "--update-by", "id", "--dry-run"];
+        let output = data_dir.cli(&import).done();
+        assert!(output.stdout.contains("0 changed, 2 unchanged"), "{output:?}");
+    }
+    let csv = fs::read_to_string(home.join("names.csv")).unwrap();
+    let readable = "employee_id,employee_number,employee_email,employee_name,customer_id,\
+                    customer_number,customer_name,";
+    assert!(csv.starts_with(&format!("id,name,{readable}")), "{csv}");
+    assert!(csv.contains("Laptop,1,P-1,eva@b.example,Eva,1,007,Müller,"), "{csv}");
+    assert!(csv.contains(",purchase_cost,") && csv.contains(",1299.50,"), "{csv}");
+    write("names.csv", &csv.replace("Müller", "Beck"));
+    let output = data_dir
+        .cli(&["import", "acme", "hardware", "names.csv", "--update-by", "id"])
+        .ends_with(1);
+    let fault = "line 2: customer_name: bad_request: No customer has customer_id 1 and \
+                 customer_number \"007\" and customer_name \"Beck\".";
+    assert!(output.stderr.starts_with(fault), "{output:?}");
+    let mut workbook =
+        zip::ZipArchive::new(fs::File::open(home.join("names.xlsx")).unwrap()).unwrap();
+    let sheet = workbook.by_name("xl/worksheets/sheet1.xml").unwrap();
+    let sheet = std::io::read_to_string(sheet).unwrap();
+    for list in ["\"in_use,in_stock,in_repair,retired,lost\"", "\"TRUE,FALSE\""] {
+        assert!(sheet.contains(&format!("<formula1>{list}</formula1>")), "{list}");
+    }
+}
