@@ -9,11 +9,12 @@
 #     New-DeskRecord $desk hardware @{ serial_number = 'PF-3X9Q7'; name = 'Laptop' } -UpdateBy serial_number
 #     Get-DeskRecord $desk customers -Query @{ status = 'inactive'; sort = '-created_at' } | ForEach-Object name
 #     Set-DeskRecord $desk customers $shop.id @{ city = 'Bremen' } -IfMatch $shop.ETag
+#     Edit-DeskRecord $desk customers $shop.id { param($record) @{ notes = "$($record.notes)Called." } }
 #     try { Get-DeskRecord $desk customers 99 } catch { $_.TargetObject.Code }
 #
 # PowerShell 7 turns texts that look like a timestamp into [datetime]; 5.1 leaves them as they are.
-# Send dates as text: $date.ToString('yyyy-MM-dd'). This file is ASCII, because 5.1 reads a file
-# without a byte order mark in the code page of Windows.
+# This file is ASCII, because 5.1 reads a file without a byte order mark in the code page of
+# Windows.
 
 # An answer may lack a member that this file reads. The member is then $null.
 Set-StrictMode -Off
@@ -29,13 +30,17 @@ if ($isWindowsPowerShell -and [int][Net.ServicePointManager]::SecurityProtocol -
 
 <#
 .SYNOPSIS
-One tenant's records. A request is sent at most Tries times; a change takes effect once.
+One tenant's records.
+.DESCRIPTION
+A request without an answer, or with 429, 502, 503 or 504, is repeated for PatienceSeconds, with
+doubled pauses. A change takes effect once: each has an idempotency key. Pass your own, a UUID, as
+IdempotencyKey if your script may be killed and repeats the same change within 24 hours.
 #>
 function Connect-Desk {
     param(
         [Parameter(Mandatory)] [string] $Url,
         [Parameter(Mandatory)] [string] $Key,
-        [int] $Tries = 5,
+        [int] $PatienceSeconds = 120,
         [int] $TimeoutSeconds = 70
     )
     $handler = [System.Net.Http.HttpClientHandler]::new()
@@ -44,7 +49,7 @@ function Connect-Desk {
     $client.Timeout = [timespan]::FromSeconds($TimeoutSeconds)
     $client.DefaultRequestHeaders.ExpectContinue = $false
     [void] $client.DefaultRequestHeaders.TryAddWithoutValidation('Authorization', "Bearer $Key")
-    [pscustomobject] @{ Url = $Url.TrimEnd('/'); Tries = $Tries; Client = $client }
+    [pscustomobject] @{ Url = $Url.TrimEnd('/'); Patience = $PatienceSeconds; Client = $client }
 }
 
 <#
@@ -79,7 +84,8 @@ function Get-DeskRecord {
 <#
 .SYNOPSIS
 Creates a record with these Fields, and returns it. UpdateBy names a field. If a record has the same
-value in that field, the request changes that record instead.
+value in that field, the request changes that record instead. With IfAbsent, it changes nothing, and
+the error 412 precondition_failed has the record's Id.
 #>
 function New-DeskRecord {
     param(
@@ -87,11 +93,15 @@ function New-DeskRecord {
         [Parameter(Mandatory)] [ValidateSet('customers', 'employees', 'hardware')]
         [string] $Resource,
         [Parameter(Mandatory)] [System.Collections.IDictionary] $Fields,
-        [string] $UpdateBy
+        [string] $UpdateBy,
+        [switch] $IfAbsent,
+        [string] $IdempotencyKey
     )
     $query = @{}
     if ($UpdateBy) { $query['update_by'] = $UpdateBy }
-    Invoke-Desk $Desk POST "/$Resource.php" -Query $query -Body $Fields
+    $options = @{ Query = $query; Body = $Fields; IdempotencyKey = $IdempotencyKey }
+    if ($IfAbsent) { $options['IfNoneMatch'] = '*' }
+    Invoke-Desk $Desk POST "/$Resource.php" @options
 }
 
 <#
@@ -106,9 +116,11 @@ function Set-DeskRecord {
         [string] $Resource,
         [Parameter(Mandatory)] [long] $Id,
         [Parameter(Mandatory)] [System.Collections.IDictionary] $Fields,
-        [string] $IfMatch
+        [string] $IfMatch,
+        [string] $IdempotencyKey
     )
-    Invoke-Desk $Desk PUT "/$Resource.php" -Query @{ id = $Id } -Body $Fields -IfMatch $IfMatch
+    $options = @{ Body = $Fields; IfMatch = $IfMatch; IdempotencyKey = $IdempotencyKey }
+    Invoke-Desk $Desk PUT "/$Resource.php" -Query @{ id = $Id } @options
 }
 
 <#
@@ -121,18 +133,46 @@ function Remove-DeskRecord {
         [Parameter(Mandatory)] [ValidateSet('customers', 'employees', 'hardware')]
         [string] $Resource,
         [Parameter(Mandatory)] [long] $Id,
-        [string] $IfMatch
+        [string] $IfMatch,
+        [string] $IdempotencyKey
     )
-    Invoke-Desk $Desk DELETE "/$Resource.php" -Query @{ id = $Id } -IfMatch $IfMatch
+    $options = @{ IfMatch = $IfMatch; IdempotencyKey = $IdempotencyKey }
+    Invoke-Desk $Desk DELETE "/$Resource.php" -Query @{ id = $Id } @options
+}
+
+<#
+.SYNOPSIS
+Updates the Fields that the script block Edit returns for the record. If the record was changed
+meanwhile, reads it and edits again.
+#>
+function Edit-DeskRecord {
+    param(
+        [Parameter(Mandatory)] $Desk,
+        [Parameter(Mandatory)] [ValidateSet('customers', 'employees', 'hardware')]
+        [string] $Resource,
+        [Parameter(Mandatory)] [long] $Id,
+        [Parameter(Mandatory)] [scriptblock] $Edit
+    )
+    for ($pause = 16; ; $pause = [math]::Min(2 * $pause, 1000)) {
+        $record = Get-DeskRecord $Desk $Resource -Id $Id
+        $fields = & $Edit $record
+        try {
+            return Set-DeskRecord $Desk $Resource $Id $fields -IfMatch $record.etag
+        } catch {
+            if ($_.TargetObject.Status -ne 412) { throw }
+        }
+        # Random, so that many writers do not meet again.
+        Start-Sleep -Milliseconds (Get-Random -Maximum $pause)
+    }
 }
 
 <#
 .SYNOPSIS
 Any request: `Invoke-Desk $desk POST /batch.php -Body @{ operations = @(...) }`.
 .DESCRIPTION
-An answer that is an error is thrown. The TargetObject of the error has Status, Code, Message and
-RequestId. With validation_failed, Fields has the error of each field. If an operation of a batch
-failed, Operation is its number.
+An answer that is no success is thrown. The TargetObject of the error has Status, Code, Message and
+RequestId. With validation_failed, Fields has the error of each field. If operations of a batch
+failed, Operation is the number of the first one, and Operations has all that are known.
 #>
 function Invoke-Desk {
     param(
@@ -141,48 +181,79 @@ function Invoke-Desk {
         [Parameter(Mandatory)] [string] $Path,
         [System.Collections.IDictionary] $Query = @{},
         $Body,
-        [string] $IfMatch
+        [string] $IfMatch,
+        [string] $IdempotencyKey,
+        [string] $IfNoneMatch
     )
     # The same for every try, so that the change takes effect once.
-    $idempotencyKey = [guid]::NewGuid().ToString()
+    if (-not $IdempotencyKey) { $IdempotencyKey = [guid]::NewGuid().ToString() }
     $address = $Desk.Url + $Path + (ConvertTo-DeskQuery $Query)
-    for ($triesLeft = $Desk.Tries - 1; ; $triesLeft--) {
+    if ($null -ne $Body) {
+        # A batch has 4 levels; the default of 5.1 is 2.
+        $json = ConvertTo-Json -InputObject (ConvertTo-DeskValue $Body) -Depth 20 -Compress
+    }
+    $end = [datetime]::UtcNow.AddSeconds($Desk.Patience)
+    for ($pause = 1.0; ; $pause = [math]::Min(2 * $pause, 30)) {
         # A request cannot be sent twice.
         $verb = [System.Net.Http.HttpMethod]::new($Method.ToUpperInvariant())
         $request = [System.Net.Http.HttpRequestMessage]::new($verb, $address)
         $headers = $request.Headers
         if ($Method -ne 'GET') {
-            [void] $headers.TryAddWithoutValidation('Idempotency-Key', $idempotencyKey)
+            [void] $headers.TryAddWithoutValidation('Idempotency-Key', $IdempotencyKey)
         }
         if ($IfMatch) { [void] $headers.TryAddWithoutValidation('If-Match', $IfMatch) }
+        if ($IfNoneMatch) { [void] $headers.TryAddWithoutValidation('If-None-Match', $IfNoneMatch) }
         if ($null -ne $Body) {
             # A misspelt field is an error.
             [void] $headers.TryAddWithoutValidation('Prefer', 'handling=strict')
-            # Invoke-RestMethod of 5.1 would send ISO-8859-1. A batch has 4 levels; the default of
-            # 5.1 is 2.
-            $json = ConvertTo-Json -InputObject $Body -Depth 20 -Compress
+            # Invoke-RestMethod of 5.1 would send ISO-8859-1.
             $utf8 = [System.Text.Encoding]::UTF8
             $request.Content = [System.Net.Http.StringContent]::new($json, $utf8, 'application/json')
         }
+        $wait = $pause * (0.5 + (Get-Random -Maximum 1.0) / 2)
         try {
             $answer = $Desk.Client.SendAsync($request).GetAwaiter().GetResult()
             $text = $answer.Content.ReadAsStringAsync().GetAwaiter().GetResult()
         } catch {
-            if ($triesLeft -le 0) { throw }
-            Start-Sleep -Seconds 1
+            if ([datetime]::UtcNow.AddSeconds($wait) -gt $end) { throw }
+            Start-Sleep -Milliseconds ($wait * 1000)
             continue
         }
-        if ($answer.IsSuccessStatusCode) { return ConvertFrom-DeskAnswer $text }
-        $status = [int] $answer.StatusCode
-        if ($status -notin 429, 502, 503, 504 -or $triesLeft -le 0) {
+        if ($answer.IsSuccessStatusCode) { return ConvertFrom-DeskAnswer $answer $text }
+        if ($answer.Headers.RetryAfter -and $answer.Headers.RetryAfter.Delta) {
+            $wait = [math]::Max($wait, $answer.Headers.RetryAfter.Delta.TotalSeconds)
+        }
+        $isOver = [datetime]::UtcNow.AddSeconds($wait) -gt $end
+        if ($isOver -or [int] $answer.StatusCode -notin 429, 502, 503, 504) {
             throw (New-DeskError $answer $text)
         }
-        $wait = 1
-        if ($answer.Headers.RetryAfter -and $answer.Headers.RetryAfter.Delta) {
-            $wait = $answer.Headers.RetryAfter.Delta.TotalSeconds
-        }
-        Start-Sleep -Seconds $wait
+        Start-Sleep -Milliseconds ($wait * 1000)
     }
+}
+
+# What a body says, with dates as texts. What JSON cannot say is an error.
+function ConvertTo-DeskValue($Value) {
+    if ($Value -is [datetime]) { return ConvertTo-DeskDate $Value }
+    $isNumber = $Value -is [double] -or $Value -is [single]
+    if ($isNumber -and ([double]::IsNaN($Value) -or [double]::IsInfinity($Value))) {
+        throw "JSON cannot say $Value."
+    }
+    if ($Value -is [System.Collections.IDictionary]) {
+        $members = [ordered] @{}
+        foreach ($name in $Value.Keys) { $members[$name] = ConvertTo-DeskValue $Value[$name] }
+        return $members
+    }
+    if ($Value -is [System.Collections.IList]) {
+        $items = @(foreach ($item in $Value) { ConvertTo-DeskValue $item })
+        return , $items
+    }
+    $Value
+}
+
+# Midnight is a date, any other time a moment in UTC.
+function ConvertTo-DeskDate([datetime] $Date) {
+    if ($Date.TimeOfDay -eq [timespan]::Zero) { return $Date.ToString('yyyy-MM-dd') }
+    $Date.ToUniversalTime().ToString('yyyy-MM-ddTHH:mm:ssZ')
 }
 
 # The query string of an address.
@@ -192,16 +263,37 @@ function ConvertTo-DeskQuery([System.Collections.IDictionary] $Query) {
         # Leaving it out would find every record.
         if ($null -eq $value) { $value = 'null' }
         if ($value -is [bool]) { $value = "$value".ToLowerInvariant() }
-        if ($value -is [datetime]) {
-            $value = $value.ToUniversalTime().ToString('yyyy-MM-ddTHH:mm:ssZ')
-        }
+        if ($value -is [datetime]) { $value = ConvertTo-DeskDate $value }
         [uri]::EscapeDataString($name) + '=' + [uri]::EscapeDataString("$value")
     }
     if ($pairs) { '?' + ($pairs -join '&') } else { '' }
 }
 
-function ConvertFrom-DeskAnswer([string] $Text) {
-    if ($Text) { ConvertFrom-Json -InputObject $Text }
+function ConvertFrom-DeskAnswer($Answer, [string] $Text) {
+    try {
+        if ($Text) { ConvertFrom-Json -InputObject $Text }
+    } catch {
+        # A page of a proxy or of a sign-in, for example.
+        throw (New-DeskError $Answer '')
+    }
+}
+
+# One line for each fault, if there are several. The message has the first.
+function Get-DeskFault($Document) {
+    $operations = @($Document)
+    if ($Document.operations) { $operations = @($Document.operations) }
+    $faults = foreach ($failed in $operations) {
+        $place = ''
+        if ($null -ne $failed.operation) { $place = "operation $($failed.operation): " }
+        if ($failed.errors) {
+            foreach ($field in $failed.errors.PSObject.Properties) {
+                "`n  $place$($field.Name): $($field.Value.message)"
+            }
+        } else {
+            "`n  $place$($failed.error.message)"
+        }
+    }
+    if (@($faults).Count -gt 1) { $faults -join '' }
 }
 
 function New-DeskError($Answer, [string] $Text) {
@@ -218,7 +310,8 @@ function New-DeskError($Answer, [string] $Text) {
         $code = $document.error.code
         $message = $document.error.message
     }
-    if ([int] $Answer.StatusCode -lt 400) {
+    if ($Answer.IsSuccessStatusCode) { $message = 'The answer is not JSON. Check the address.' }
+    elseif ([int] $Answer.StatusCode -lt 400) {
         $code = 'redirected'
         $message = "The server redirects to $($Answer.Headers.Location). Use this address."
     }
@@ -233,13 +326,15 @@ function New-DeskError($Answer, [string] $Text) {
         Message = $message
         Fields = $document.errors
         Operation = $document.operation
+        Operations = $document.operations
+        Id = $document.error.id
         RequestId = $requestId
     }
-    $summary = "$status ${code}: $message (request $requestId)"
+    $summary = "$status ${code}: $message (request $requestId)$(Get-DeskFault $document)"
     $exception = [System.InvalidOperationException]::new($summary)
     [System.Management.Automation.ErrorRecord]::new($exception, $code, 'InvalidOperation', $target)
 }
 
-$public = 'Connect-Desk', 'Invoke-Desk',
-    'Get-DeskRecord', 'New-DeskRecord', 'Set-DeskRecord', 'Remove-DeskRecord'
+$public = 'Connect-Desk', 'Invoke-Desk', 'Get-DeskRecord', 'New-DeskRecord', 'Set-DeskRecord',
+    'Edit-DeskRecord', 'Remove-DeskRecord'
 Export-ModuleMember -Function $public

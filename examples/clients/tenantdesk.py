@@ -1,4 +1,4 @@
-"""A client for TenantDesk in one file, with Python's standard library alone. Copy it.
+"""A client for TenantDesk in one file, with the standard library of Python 3.8 or newer. Copy it.
 
     from tenantdesk import Desk
 
@@ -9,34 +9,64 @@
     for customer in desk.all("customers", status="inactive", sort="-created_at"):
         print(customer["name"])
     desk.change("customers", shop["id"], lambda record: {"notes": (record["notes"] or "") + "Called."})
-    for entries, cursor in desk.follow():
-        print(entries)
+    desk.bulk({"method": "DELETE", "path": f"/hardware.php?id={id}"} for id in [7, 8, 9])
+    copy = desk.mirror("desk.json")
+    print(len(copy["hardware"]), "devices")
 """
+
+from __future__ import annotations
 
 import datetime
 import http.client
 import json
+import os
+import random
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple
+
+Record = Dict[str, Any]
+RESOURCES = ("customers", "employees", "hardware")
+# A server that restarts or is upgraded answers again within this time.
+PATIENCE = 120.0
 
 
 class DeskError(Exception):
-    """An answer that is an error. With `validation_failed`, `fields` has the error of each field. If an operation of a batch
-    failed, `operation` is its number. If a record should be new and is not, `id` is its id."""
+    """An answer that is no success. `fields` has the error of each invalid field. If operations of a batch failed, `operation` is
+    the number of the first one, and `operations` has all that are known. The text of the exception has them, too. If a record should
+    be new and is not, `id` is its id."""
 
-    def __init__(self, status, code, message, fields=None, request_id=None, operation=None, id=None):
-        super().__init__(f"{status} {code}: {message} (request {request_id})")
-        self.status, self.code, self.message = status, code, message
-        self.fields, self.request_id, self.operation, self.id = fields or {}, request_id, operation, id
+    def __init__(
+        self, status: int, code: str, message: str, request_id: Optional[str] = None, document: Optional[Mapping[str, Any]] = None
+    ) -> None:
+        document = document or {}
+        self.status, self.code, self.message, self.request_id = status, code, message, request_id
+        self.fields: Dict[str, Any] = document.get("errors") or {}
+        self.operation: Optional[int] = document.get("operation")
+        self.operations: List[Dict[str, Any]] = document.get("operations") or []
+        self.id: Optional[int] = document.get("error", {}).get("id")
+        super().__init__(f"{status} {code}: {message} (request {request_id})" + "".join(f"\n  {fault}" for fault in self._faults()))
+
+    def _faults(self) -> List[str]:
+        """One line for each fault, if there are several. The message has the first."""
+        operations = self.operations or [{"operation": self.operation, "errors": self.fields}]
+        faults = []
+        for failed in operations:
+            place = "" if failed["operation"] is None else f"operation {failed['operation']}: "
+            errors = failed.get("errors") or {}
+            faults += [f"{place}{field}: {error['message']}" for field, error in errors.items()]
+            if not errors and "error" in failed:
+                faults.append(f"{place}{failed['error']['message']}")
+        return faults if len(faults) > 1 else []
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """A redirect would turn POST into GET, or send the key to another server."""
 
-    def redirect_request(self, *_):
+    def redirect_request(self, *_: Any) -> None:
         return None
 
 
@@ -44,56 +74,81 @@ _opener = urllib.request.build_opener(_NoRedirects)
 
 
 class Desk:
-    """One tenant's records. A request is sent at most `tries` times; a change takes effect once."""
+    """One tenant's records. A request without an answer, or with 429, 502, 503 or 504, is repeated for `patience` seconds, with
+    doubled pauses. A change takes effect once: each has an idempotency key. Pass your own `idempotency_key` if your program may be
+    killed and repeats the same change within 24 hours."""
 
-    def __init__(self, url, key, tries=5, timeout=70):
-        self.url, self.key, self.tries, self.timeout = url.rstrip("/"), key, tries, timeout
+    def __init__(self, url: str, key: str, patience: float = PATIENCE, timeout: float = 70) -> None:
+        self.url, self.key, self.patience, self.timeout = url.rstrip("/"), key, patience, timeout
 
-    def create(self, resource, **fields):
-        return self._call("POST", resource, body=fields)
+    def create(self, resource: str, *, idempotency_key: Optional[str] = None, **fields: Any) -> Record:
+        return self._record("POST", resource, body=fields, idempotency_key=idempotency_key)
 
-    def create_or_update(self, resource, by, **fields):
+    def create_or_update(self, resource: str, by: str, *, idempotency_key: Optional[str] = None, **fields: Any) -> Record:
         """Creates a record, or changes the record with the same value in the field `by`. Sends one request."""
-        return self._call("POST", resource, {"update_by": by}, fields)
+        return self._record("POST", resource, {"update_by": by}, fields, idempotency_key=idempotency_key)
 
-    def create_if_absent(self, resource, by, **fields):
+    def create_if_absent(self, resource: str, by: str, *, idempotency_key: Optional[str] = None, **fields: Any) -> Tuple[int, bool]:
         """Creates a record, unless one has the same value in the field `by`. Returns its id, and whether it is new."""
         try:
-            return self._call("POST", resource, {"update_by": by}, fields, if_none_match="*")["id"], True
+            parameters = {"update_by": by}
+            return self._record("POST", resource, parameters, fields, None, idempotency_key, if_none_match="*")["id"], True
         except DeskError as error:
             if error.id is None:
                 raise
             return error.id, False
 
-    def get(self, resource, id):
-        return self._call("GET", resource, {"id": id})
+    def get(self, resource: str, id: int, **parameters: Any) -> Record:
+        """The record. `include="employee,customer"` adds the records to which it belongs."""
+        return self._record("GET", resource, {"id": id, **parameters})
 
-    def update(self, resource, id, if_match=None, **fields):
+    def update(
+        self, resource: str, id: int, *, if_match: Optional[str] = None, idempotency_key: Optional[str] = None, **fields: Any
+    ) -> Record:
         """Changes fields. `if_match` is a record's `etag`: if the record was changed since, the error is 412 `precondition_failed`."""
-        return self._call("PUT", resource, {"id": id}, fields, if_match)
+        return self._record("PUT", resource, {"id": id}, fields, if_match, idempotency_key)
 
-    def delete(self, resource, id, if_match=None):
-        self._call("DELETE", resource, {"id": id}, if_match=if_match)
+    def delete(self, resource: str, id: int, *, if_match: Optional[str] = None, idempotency_key: Optional[str] = None) -> None:
+        self._call("DELETE", resource, {"id": id}, None, if_match, idempotency_key)
 
-    def change(self, resource, id, edit, tries=20):
-        """Updates the fields that `edit(record)` returns; reads and edits again if the record was changed meanwhile."""
-        for tries_left in reversed(range(tries)):
+    def change(self, resource: str, id: int, edit: Callable[[Record], Mapping[str, Any]]) -> Record:
+        """Updates the fields that `edit(record)` returns. If the record was changed meanwhile, reads it and edits again."""
+        pause = 0.01
+        while True:
             record = self.get(resource, id)
             try:
                 return self.update(resource, id, if_match=record["etag"], **edit(record))
             except DeskError as error:
-                if error.status != 412 or not tries_left:
+                if error.status != 412:
                     raise
+            # Random, so that many writers do not meet again.
+            time.sleep(random.uniform(0, pause))
+            pause = min(2 * pause, 1.0)
 
-    def batch(self, operations):
+    def batch(self, operations: Sequence[Mapping[str, Any]], *, idempotency_key: Optional[str] = None) -> List[Record]:
         """Up to 100 operations, of which all take effect or none: {"method", "path", "body", "if_match"} each. Returns their results."""
-        return self._call("POST", "batch", body={"operations": operations})["results"]
+        body = {"operations": list(operations)}
+        results: List[Record] = self._record("POST", "batch", body=body, idempotency_key=idempotency_key)["results"]
+        return results
 
-    def page(self, resource, **parameters):
+    def bulk(self, operations: Iterable[Mapping[str, Any]], *, idempotency_key: Optional[str] = None) -> List[Record]:
+        """Any number of operations, in batches of at most 100 and 900 kB. If one fails, its batch and the later ones have no effect,
+        and the error's `operation` counts from the first operation of all. An operation may not refer to a result of another batch."""
+        base = idempotency_key or str(uuid.uuid4())
+        results: List[Record] = []
+        for batch in _batches(operations):
+            key = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{base} {len(results)}"))
+            try:
+                results += self.batch(batch, idempotency_key=key)
+            except DeskError as error:
+                raise _moved(error, len(results)) from None
+        return results
+
+    def page(self, resource: str, /, **parameters: Any) -> Record:
         """One page: {"data": […], "next_cursor": …}. `city=None` finds the records without a city."""
-        return self._call("GET", resource, parameters)
+        return self._record("GET", resource, parameters)
 
-    def all(self, resource, **parameters):
+    def all(self, resource: str, /, **parameters: Any) -> Iterator[Record]:
         """Yields every matching record once, page by page."""
         parameters = {"limit": 200, **parameters}
         while True:
@@ -103,19 +158,56 @@ class Desk:
                 return
             parameters["cursor"] = page["next_cursor"]
 
-    def follow(self, cursor="now", wait=5, **parameters):
+    def follow(self, cursor: str = "now", wait: float = 5, **parameters: Any) -> Iterator[Tuple[List[Record], str]]:
         """Yields (entries of the change log, cursor) without an end; the entries may be empty. Handle the entries, store the
         cursor, and pass it to the next call. On the first call, store the first cursor and then read the lists. Do the same
         after an error 410 `changes_gone`. `wait` is in seconds."""
         while True:
-            page = self._call("GET", "changes", {"limit": 200, **parameters, "cursor": cursor})
+            page = self.page("changes", **{"limit": 200, **parameters, "cursor": cursor})
             cursor = page["next_cursor"]
             yield page["data"], cursor
             if not page["more"]:
                 time.sleep(wait)
 
-    def _call(self, method, resource, parameters=None, body=None, if_match=None, if_none_match=None):
-        texts = {name: value if isinstance(value, str) else _json(value).strip('"') for name, value in (parameters or {}).items()}
+    def mirror(self, path: str, resources: Sequence[str] = RESOURCES) -> Dict[str, Dict[int, Record]]:
+        """Brings the copy of all records in the JSON file `path` up to date, and returns it: `copy["hardware"][12]` is a device. The
+        first call reads everything, later ones only what changed. The key needs the read scopes of `resources`."""
+        cursor, copy = _stored(path, resources)
+        while True:
+            if cursor is None:
+                # The cursor comes first, so that a change during the reads is an entry after it.
+                cursor = self.page("changes", cursor="now")["next_cursor"]
+                copy = {resource: {record["id"]: record for record in self.all(resource)} for resource in resources}
+            try:
+                page = self.page("changes", cursor=cursor, limit=200)
+            except DeskError as error:
+                if error.code != "changes_gone":
+                    raise
+                cursor = None
+                continue
+            for entry in page["data"]:
+                records = copy.get(entry["resource"], {})
+                if entry["record"] is None:
+                    records.pop(entry["id"], None)
+                else:
+                    records[entry["id"]] = entry["record"]
+            cursor = page["next_cursor"]
+            if not page["more"]:
+                break
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump({"cursor": cursor, "copy": copy}, file)
+        os.replace(f"{path}.new", path)
+        return copy
+
+    def _record(self, *arguments: Any, **options: Any) -> Record:
+        answer: Record = self._call(*arguments, **options)
+        return answer
+
+    def _call(
+        self, method: str, resource: str, parameters: Optional[Mapping[str, Any]] = None, body: Optional[Mapping[str, Any]] = None,
+        if_match: Optional[str] = None, idempotency_key: Optional[str] = None, if_none_match: Optional[str] = None,
+    ) -> Any:
+        texts = {name: _text(value) for name, value in (parameters or {}).items()}
         query = "?" + urllib.parse.urlencode(texts) if texts else ""
         headers = {"Authorization": f"Bearer {self.key}"}
         data = None
@@ -125,50 +217,104 @@ class Desk:
             headers["Prefer"] = "handling=strict"
         if method != "GET":
             # The same for every try, so that the change takes effect once.
-            headers["Idempotency-Key"] = str(uuid.uuid4())
+            headers["Idempotency-Key"] = idempotency_key or str(uuid.uuid4())
         if if_match is not None:
             headers["If-Match"] = if_match
         if if_none_match is not None:
             headers["If-None-Match"] = if_none_match
         request = urllib.request.Request(f"{self.url}/{resource}.php{query}", data, headers, method=method)
-        for tries_left in reversed(range(self.tries)):
+        end, pause = time.monotonic() + self.patience, 1.0
+        while True:
             try:
                 with _opener.open(request, timeout=self.timeout) as answer:
-                    text = answer.read()
-                    return json.loads(text) if text else None
+                    return _document(answer.status, answer.read(), answer.headers)
             except urllib.error.HTTPError as answer:
-                if answer.code not in (429, 502, 503, 504) or not tries_left:
-                    raise _error(answer) from None
+                asked = answer.headers.get("Retry-After", "")
                 # A proxy may send a date.
-                wait = answer.headers.get("Retry-After", "")
-                time.sleep(int(wait) if wait.isdecimal() else 1)
+                wait = max(float(asked) if asked.isdecimal() else 0.0, random.uniform(pause / 2, pause))
+                if answer.code not in (429, 502, 503, 504) or time.monotonic() + wait > end:
+                    _fail(answer.code, answer.read(), answer.headers)
             except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError):
-                if not tries_left:
+                wait = random.uniform(pause / 2, pause)
+                if time.monotonic() + wait > end:
                     raise
-                time.sleep(1)
+            time.sleep(wait)
+            pause = min(2 * pause, 30.0)
 
 
-def _json(value):
+def _text(value: Any) -> str:
+    """A value in a query."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_text, value))
+    return value if isinstance(value, str) else _json(value).strip('"')
+
+
+def _json(value: Any) -> str:
     """A date becomes a text. What JSON cannot say, such as NaN, is an error."""
     return json.dumps(value, allow_nan=False, default=_date)
 
 
-def _date(value):
+def _date(value: Any) -> str:
     if isinstance(value, datetime.date):
         return value.isoformat()
     raise TypeError(f"JSON cannot say {value!r}")
 
 
-def _error(answer):
-    request_id = answer.headers.get("X-Request-Id")
-    if answer.code < 400:
-        message = f"The server redirects to {answer.headers.get('Location')}. Use this address."
-        return DeskError(answer.code, "redirected", message, request_id=request_id)
+def _document(status: int, text: bytes, headers: Any) -> Any:
     try:
-        document = json.loads(answer.read())
-        error = document["error"]
+        return json.loads(text) if text else None
+    except ValueError:
+        # A page of a proxy or of a sign-in, for example.
+        raise DeskError(status, "unknown", "The answer is not JSON. Check the address.", headers.get("X-Request-Id")) from None
+
+
+def _fail(status: int, text: bytes, headers: Any) -> NoReturn:
+    request_id = headers.get("X-Request-Id")
+    if status < 400:
+        message = f"The server redirects to {headers.get('Location')}. Use this address."
+        raise DeskError(status, "redirected", message, request_id)
+    try:
+        document = json.loads(text)
+        code, message = document["error"]["code"], document["error"]["message"]
     except (ValueError, KeyError, TypeError):
         # The response of a proxy, for example, has no envelope.
-        return DeskError(answer.code, "unknown", answer.reason, request_id=request_id)
-    fields, operation = document.get("errors"), document.get("operation")
-    return DeskError(answer.code, error["code"], error["message"], fields, request_id, operation, error.get("id"))
+        raise DeskError(status, "unknown", http.client.responses.get(status, "no answer in JSON"), request_id) from None
+    raise DeskError(status, code, message, request_id, document)
+
+
+def _batches(operations: Iterable[Mapping[str, Any]]) -> Iterator[List[Mapping[str, Any]]]:
+    batch: List[Mapping[str, Any]] = []
+    size = 0
+    for operation in operations:
+        length = len(_json(operation))
+        if batch and (len(batch) == 100 or size + length > 900_000):
+            yield batch
+            batch, size = [], 0
+        batch.append(operation)
+        size += length
+    if batch:
+        yield batch
+
+
+def _moved(error: DeskError, start: int) -> DeskError:
+    """An error of a batch whose first operation has the number `start`."""
+    document = {
+        "errors": error.fields,
+        "operation": None if error.operation is None else start + error.operation,
+        "operations": [{**failed, "operation": start + failed["operation"]} for failed in error.operations],
+    }
+    message = f"In the batch that begins with operation {start}: {error.message}" if start else error.message
+    return DeskError(error.status, error.code, message, error.request_id, document)
+
+
+def _stored(path: str, resources: Sequence[str]) -> Tuple[Optional[str], Dict[str, Dict[int, Record]]]:
+    """The cursor and the copy of a file of `mirror`. No cursor if there is no file, or if it lacks a resource."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            stored = json.load(file)
+    except FileNotFoundError:
+        return None, {}
+    if set(stored["copy"]) != set(resources):
+        return None, {}
+    copy = {resource: {int(id): record for id, record in records.items()} for resource, records in stored["copy"].items()}
+    return stored["cursor"], copy

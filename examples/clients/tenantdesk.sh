@@ -3,31 +3,47 @@
 #
 #     . ./tenantdesk.sh
 #     TENANTDESK_URL=https://desk.example TENANTDESK_KEY=tdk_…
-#     id=$(desk POST /customers.php '{"name": "Shop"}' | jq .id)
-#     desk_all '/customers.php?status=active' | jq -r .name
+#     shop=$(desk POST /customers.php '{"name": "Shop"}') || exit
+#     id=$(echo "$shop" | jq .id)
+#     desk_all "/customers.php?city=$(desk_encode 'Bad Homburg')" | jq -r .name
 #     desk_change "/customers.php?id=$id" '{notes: "\(.notes // "")Called."}'
+#
+# A request without an answer, or with 429, 502, 503 or 504, is repeated for TENANTDESK_PATIENCE seconds (120), with doubled pauses. A
+# change takes effect once: each has an idempotency key. Set TENANTDESK_IDEMPOTENCY_KEY for one call if your script may be killed and
+# repeats the same change within 24 hours.
 
-# desk METHOD PATH [BODY [IF_MATCH]]: prints the response's body. If the response is an error or a redirect, prints its message
-# on standard error and fails with 1. If the record has another entity tag than IF_MATCH, fails with 12. Every change has an
-# idempotency key. So curl can repeat a request without an answer, and the change takes effect once.
+# desk METHOD PATH [BODY [IF_MATCH]]: prints the response's body. If the response is no success, prints its message on standard error
+# and fails with 1. If the record has another entity tag than IF_MATCH, fails with 12.
 desk() (
   answer=$(_desk "$@") || exit 1
   _desk_body "$answer"
 )
 
+# Prints a text as a value of a query.
+desk_encode() { jq -rn --arg text "$1" '$text | @uri'; }
+
 # Prints the response's body and, on its own line, its status, the new address of a redirect, and the entity tag.
 _desk() (
   body=${3-} if_match=${4-}
+  case ${TENANTDESK_URL-} in
+    http://* | https://*) ;;
+    *) echo "TENANTDESK_URL must begin with https:// or http://" >&2 && exit 1 ;;
+  esac
+  case $2 in *[[:space:]]*) echo "The path $2 has a space. Write the value with desk_encode." >&2 && exit 1 ;; esac
   set -- --request "$1" "${TENANTDESK_URL%/}$2"
   [ -z "$body" ] || set -- "$@" --header "Content-Type: application/json" --header "Prefer: handling=strict" --data-binary @-
   [ -z "$if_match" ] || set -- "$@" --header "If-Match: $if_match"
-  [ "$2" = GET ] || set -- "$@" --header "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)"
+  if [ "$2" != GET ]; then
+    key=${TENANTDESK_IDEMPOTENCY_KEY:-$(cat /proc/sys/kernel/random/uuid)}
+    set -- "$@" --header "Idempotency-Key: $key"
+  fi
   # A file, because curl removes the response of an earlier try only from a file.
   file=$(mktemp) || exit 1
   trap 'rm -f "$file"' EXIT
-  # The key is not an argument, because other users of the machine can read arguments.
-  last=$(printf '%s' "$body" | curl --config /dev/fd/3 --silent --show-error --max-time 70 --retry 5 --retry-all-errors \
-    --output "$file" --write-out '%{http_code} %{redirect_url} %header{etag}' "$@" 3<<END
+  # curl doubles its pauses, and waits for Retry-After. The key is not an argument, because other users of the machine can read arguments.
+  last=$(printf '%s' "$body" | curl --config /dev/fd/3 --silent --show-error --max-time 70 --retry 99 --retry-connrefused \
+    --retry-all-errors --retry-max-time "${TENANTDESK_PATIENCE:-120}" --output "$file" \
+    --write-out '%{http_code} %{redirect_url} %header{etag}' "$@" 3<<END
 header = "Authorization: Bearer $TENANTDESK_KEY"
 END
   ) || exit 1
@@ -35,22 +51,32 @@ END
   printf '\n%s' "$last"
 )
 
-# Gets the output of _desk. Prints the body, or fails with its message.
+# Gets the output of _desk. Prints the body, or fails with its message and, if there are several faults, a line for each.
 _desk_body() (
   last=${1##*
 }
   status=${last%% *} body=${1%
 *}
-  if [ "$status" -ge 300 ] && [ "$status" -lt 400 ]; then
-    address=${last#* }
-    printf '%s redirected: The server redirects to %s. Use this address.\n' "$status" "${address% *}" >&2
-    exit 1
-  elif [ "$status" -ge 400 ]; then
-    printf '%s\n' "$body" | jq -r '"\(.error.status) \(.error.code): \(.error.message)"' >&2
-    [ "$status" -ne 412 ] || exit 12
-    exit 1
-  fi
-  printf '%s\n' "$body"
+  case $status in
+    2??)
+      [ -z "$body" ] || printf '%s\n' "$body" | jq -e 'type' >/dev/null 2>&1 || {
+        echo "$status unknown: The answer is not JSON. Check the address." >&2
+        exit 1
+      }
+      printf '%s\n' "$body"
+      exit 0 ;;
+    3??)
+      address=${last#* }
+      printf '%s redirected: The server redirects to %s. Use this address.\n' "$status" "${address% *}" >&2
+      exit 1 ;;
+  esac
+  printf '%s\n' "$body" | jq -r '
+    "\(.error.status) \(.error.code): \(.error.message)",
+    ([.operations // [.] | .[] | (if .operation then "operation \(.operation): " else "" end) as $place
+      | ((.errors // {}) | to_entries[] | "  \($place)\(.key): \(.value.message)"), (select(.errors | not) | "  \($place)\(.error.message)")]
+      | select(length > 1) | .[])' >&2 2>/dev/null || echo "$status unknown: The answer is not JSON." >&2
+  [ "$status" -ne 412 ] || exit 12
+  exit 1
 )
 
 # desk_all PATH: prints every record of a list, page by page, one JSON object in each line.
@@ -65,17 +91,23 @@ desk_all() {
   done
 }
 
-# desk_change PATH FILTER: updates the fields that the jq filter returns for the record. If the record was changed meanwhile,
-# reads it again, at most 20 times.
+# desk_change PATH FILTER: updates the fields that the jq filter returns for the record. If the record was changed meanwhile, reads it
+# and tries again after a random pause of up to a second.
 desk_change() (
-  for _ in $(seq 20); do
+  most=16
+  while :; do
     answer=$(_desk GET "$1") || exit 1
     record=$(_desk_body "$answer") || exit 1
     fields=$(printf '%s' "$record" | jq -c "$2") || exit 1
-    desk PUT "$1" "$fields" "${answer##* }" && exit 0
-    [ $? -eq 12 ] || exit 1
+    answer=$(_desk PUT "$1" "$fields" "${answer##* }") || exit 1
+    case ${answer##*
+} in
+      412*) ;;
+      *) _desk_body "$answer"; exit ;;
+    esac
+    sleep "0.$(awk -v most="$most" -v seed="$(od -An -N4 -tu4 /dev/urandom)" 'BEGIN { srand(seed); printf "%03d", rand() * most }')"
+    [ "$most" -ge 999 ] || most=$((2 * most))
   done
-  exit 12
 )
 
 # desk_batch: sends up to 100 operations from standard input, one JSON object in each line. All take effect or none. Prints

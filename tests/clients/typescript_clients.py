@@ -15,6 +15,7 @@ from pathlib import Path
 from service import Server
 
 DIRECTORY = Path(__file__).resolve().parent / "typescript"
+CLIENTS = Path(__file__).resolve().parents[2] / "examples/clients"
 
 
 def start(*command, **environment):
@@ -35,6 +36,8 @@ with Server(sys.argv[1]) as server:
     for name in ("generated", "compiled"):
         shutil.rmtree(DIRECTORY / name, ignore_errors=True)
     (DIRECTORY / "generated").mkdir()
+    for file in ("tenantdesk.mjs", "tenantdesk.d.mts"):
+        shutil.copy(CLIENTS / file, DIRECTORY / "generated")
     document = DIRECTORY / "generated" / "openapi.json"
     document.write_text(server.run("openapi"))
     tools = DIRECTORY / "node_modules" / ".bin"
