@@ -11,12 +11,14 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 /// The files that `src/reference` serves beside Scalar's script.
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 9] = [
     "docs/openapi.json",
     "docs/api.md",
+    "docs/guide.md",
     "src/reference/page.html",
     "examples/clients/tenantdesk.py",
     "examples/clients/tenantdesk.mjs",
+    "examples/clients/tenantdesk.d.mts",
     "examples/clients/TenantDesk.psm1",
     "examples/clients/tenantdesk.sh",
 ];

@@ -60,7 +60,7 @@ pub const PANEL_PATH: &str = "/api_keys.php";
 /// All paths with a key and the API reference are also available below it (contract section 1).
 const VERSION: &str = "/v1";
 
-pub static ROUTES: [(&str, Route); 18] = [
+pub static ROUTES: [(&str, Route); 20] = [
     (CUSTOMER.path, Route::Api(&CUSTOMERS)),
     (EMPLOYEE.path, Route::Api(&EMPLOYEES)),
     (HARDWARE.path, Route::Api(&DEVICES)),
@@ -71,8 +71,10 @@ pub static ROUTES: [(&str, Route); 18] = [
     ("/docs", document(&reference::PAGE)),
     ("/docs/scalar.js", document(&reference::SCRIPT)),
     ("/docs/api.md", document(&reference::RULES)),
+    ("/docs/guide.md", document(&reference::GUIDE)),
     ("/docs/tenantdesk.py", document(&reference::PYTHON)),
     ("/docs/tenantdesk.mjs", document(&reference::NODE)),
+    ("/docs/tenantdesk.d.mts", document(&reference::NODE_TYPES)),
     ("/docs/TenantDesk.psm1", document(&reference::POWERSHELL)),
     ("/docs/tenantdesk.sh", document(&reference::SHELL)),
     ("/healthz", Route::Page(PublicPage::Health)),

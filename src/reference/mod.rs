@@ -43,8 +43,10 @@ pub static SCRIPT: Document = Document {
     gzip: gzip!("scalar.js"),
 };
 pub static RULES: Document = document!(TEXT, "docs/", "api.md");
+pub static GUIDE: Document = document!(TEXT, "docs/", "guide.md");
 pub static PYTHON: Document = document!(TEXT, "examples/clients/", "tenantdesk.py");
 pub static NODE: Document = document!(TEXT, "examples/clients/", "tenantdesk.mjs");
+pub static NODE_TYPES: Document = document!(TEXT, "examples/clients/", "tenantdesk.d.mts");
 pub static POWERSHELL: Document = document!(TEXT, "examples/clients/", "TenantDesk.psm1");
 pub static SHELL: Document = document!(TEXT, "examples/clients/", "tenantdesk.sh");
 

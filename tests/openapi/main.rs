@@ -22,7 +22,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tenantdesk::http::API_VERSION;
-use tenantdesk::model::Scope;
+use tenantdesk::model::{ALL, Scope};
 
 use components::components;
 use paths::paths;
@@ -90,6 +90,10 @@ fn guide() -> String {
     let scopes: Vec<String> = Scope::all().map(|scope| format!("`{scope}`")).collect();
     for scope in scopes {
         assert!(text.contains(&scope), "the guide lacks the scope {scope}");
+    }
+    let fields = ALL.into_iter().flat_map(|resource| resource.fields);
+    for field in fields.map(|field| field.name) {
+        assert!(text.contains(&format!("| `{field}` |")), "the guide lacks the field {field}");
     }
     text.trim_end().to_owned()
 }

@@ -10,7 +10,7 @@ use tenantdesk::model::custom::NAME_PATTERN;
 use tenantdesk::model::{ALL, EMPLOYEE, Inclusion, Resource, Scope};
 
 use super::records::{FILLED, of_filter};
-use super::schema::{ENTITY_TAGS, reference, title};
+use super::schema::{ENTITY_TAGS, EXAMPLE_ETAG, EXAMPLE_UUID, reference, title};
 
 const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
 
@@ -175,7 +175,13 @@ pub(crate) fn parameters(action: Action) -> Vec<Value> {
             let about = "Changes the one record that has the body's value in this field, as PUT \
                 does. Without such a record, the record is created. If several records have the \
                 value, the response is 409 `ambiguous_record`.";
-            parameters.push(query("update_by", about, json!({ "type": "string", "enum": names })));
+            let mut update_by =
+                query("update_by", about, json!({ "type": "string", "enum": names }));
+            // Programs that send every parameter of an import send the example, too. The shop's own
+            // number is the field that does not change another record.
+            let own = names.iter().find(|name| name.ends_with("_number"));
+            update_by["example"] = json!(own);
+            parameters.push(update_by);
             parameters.extend(shared(&["IdempotencyKey", "IfMatch", "IfNew", "Prefer"]));
         }
         Action::Update(_) => {
@@ -198,10 +204,19 @@ fn query(name: &str, about: &str, schema: Value) -> Value {
     json!({ "name": name, "in": "query", "description": about, "schema": schema })
 }
 
-/// A header is optional and has no example: programs would send it as it stands. It has no format
-/// `uuid` either: generated clients would take an object, but a header is a text.
+/// A header is optional. Programs may send the example as it stands: no change then takes effect, or
+/// it takes effect once. It has no format `uuid`: generated clients would take an object, but a
+/// header is a text.
 fn header(name: &str, about: &str, schema: Value) -> Value {
-    json!({ "name": name, "in": "header", "description": about, "schema": schema })
+    let mut header =
+        json!({ "name": name, "in": "header", "description": about, "schema": schema });
+    let example = match name {
+        "Idempotency-Key" => EXAMPLE_UUID,
+        "If-Match" => EXAMPLE_ETAG,
+        _ => return header,
+    };
+    header["example"] = json!(example);
+    header
 }
 
 /// The parameters in `components`.
