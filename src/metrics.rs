@@ -21,26 +21,28 @@ use tracing_appender::non_blocking::ErrorCounter;
 
 /// A format of [`Metrics::render`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum MetricsFormat {
     OpenMetrics,
     /// The format that Prometheus had before OpenMetrics. Many programs read only this one.
     Plain,
 }
 
-impl Format {
+impl MetricsFormat {
     /// The format for a client that sends this `Accept`. Prometheus names OpenMetrics in it.
-    pub fn accepted_by(accept: &str) -> Format {
+    pub fn accepted_by(accept: &str) -> MetricsFormat {
         if accept.contains("application/openmetrics-text") {
-            Format::OpenMetrics
+            MetricsFormat::OpenMetrics
         } else {
-            Format::Plain
+            MetricsFormat::Plain
         }
     }
 
     pub fn content_type(self) -> &'static str {
         match self {
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Format::Plain => "text/plain; version=0.0.4; charset=utf-8",
+            MetricsFormat::OpenMetrics => {
+                "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            }
+            MetricsFormat::Plain => "text/plain; version=0.0.4; charset=utf-8",
         }
     }
 }
@@ -128,7 +130,7 @@ impl Metrics {
     }
 
     /// Renders all metrics. Values of the process that the system does not tell are 0.
-    pub fn render(&self, format: Format) -> String {
+    pub fn render(&self, format: MetricsFormat) -> String {
         let set = |gauge: &Gauge, value: Option<u64>| {
             gauge.set(value.unwrap_or(0).try_into().unwrap_or(i64::MAX))
         };
@@ -140,7 +142,7 @@ impl Metrics {
         let mut page = String::new();
         // Writing to a string does not fail.
         let _ = text::encode(&mut page, &self.registry);
-        if format == Format::Plain { to_plain(&page) } else { page }
+        if format == MetricsFormat::Plain { to_plain(&page) } else { page }
     }
 }
 
@@ -200,7 +202,7 @@ mod tests {
         for milliseconds in [0, 1, 3, 60_000] {
             metrics.record_response("GET", "/known", 200, Duration::from_millis(milliseconds));
         }
-        let page = metrics.render(Format::OpenMetrics);
+        let page = metrics.render(MetricsFormat::OpenMetrics);
         let bucket = |end: &str| {
             let labels = format!("{{le=\"{end}\",route=\"/known\",method=\"GET\"}}");
             value(&page, &format!("tenantdesk_request_duration_seconds_bucket{labels}")).unwrap()
@@ -225,7 +227,7 @@ mod tests {
     fn the_plain_format_types_each_sample_by_its_own_name() {
         let metrics = Metrics::new(|_| "/known");
         metrics.record_response("GET", "/known", 200, Duration::ZERO);
-        let page = metrics.render(Format::Plain);
+        let page = metrics.render(MetricsFormat::Plain);
         for line in [
             "# TYPE tenantdesk_build_info gauge",
             "# TYPE tenantdesk_requests_total counter",
@@ -242,6 +244,6 @@ mod tests {
         let samples = |page: &str| -> Vec<String> {
             page.lines().filter(|line| line.starts_with("tenantdesk")).map(str::to_owned).collect()
         };
-        assert_eq!(samples(&page), samples(&metrics.render(Format::OpenMetrics)));
+        assert_eq!(samples(&page), samples(&metrics.render(MetricsFormat::OpenMetrics)));
     }
 }

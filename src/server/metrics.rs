@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::connection::{ACCEPT_PAUSE, MAX_BUFFER};
-use crate::metrics::{Format, Metrics};
+use crate::metrics::{Metrics, MetricsFormat};
 
 /// The concurrent connections. The oldest is closed for one more.
 const MAX_CONNECTIONS: usize = 8;
@@ -62,7 +62,7 @@ async fn serve_connection(stream: TcpStream, metrics: Arc<Metrics>) -> hyper::Re
 
 async fn respond(request: &Request<Incoming>, metrics: Arc<Metrics>) -> Response<String> {
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    let format = Format::accepted_by(accept.unwrap_or_default());
+    let format = MetricsFormat::accepted_by(accept.unwrap_or_default());
     let (status, body) = match request.uri().path() {
         // It reads files, so it runs on a thread of its own.
         "/metrics" => {
