@@ -1,6 +1,6 @@
 //! `serve`: runs the server until a signal stops it.
 
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Stderr, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +53,9 @@ enum LogFormat {
 
 /// The maximum number of log lines that wait for the thread that writes them.
 const MAX_LOG_LINES: usize = 16_384;
+
+/// The pause of the log's thread after it has written what waited.
+const LOG_PAUSE: Duration = Duration::from_millis(1);
 
 /// The interval at which last uses of keys and failed sign-ins are written, so that commands show
 /// them. After a failure, the next try is a minute later.
@@ -145,6 +148,23 @@ fn end_at_signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(is_starting)
 }
 
+/// Standard error, for the thread of the log, which flushes when no line waits. So a lone line is not
+/// delayed. The pause after it lets the next lines share a call: without it, a busy server would wake
+/// the thread for nearly each line.
+struct PacedStderr(BufWriter<Stderr>);
+
+impl Write for PacedStderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()?;
+        thread::sleep(LOG_PAUSE);
+        Ok(())
+    }
+}
+
 /// Starts the log on standard error. A thread writes it, so that a reader of the log that hangs
 /// does not stop the service. Lines beyond [`MAX_LOG_LINES`] are lost and counted. Dropping the
 /// guard writes what waits, for at most a second.
@@ -152,9 +172,7 @@ fn start_log(format: LogFormat) -> (WorkerGuard, ErrorCounter) {
     let (lines, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(MAX_LOG_LINES)
         .thread_name("log")
-        // The thread flushes when no line waits. So a lone line is not delayed, and under load one
-        // call writes many lines.
-        .finish(BufWriter::with_capacity(64 * 1024, io::stderr()));
+        .finish(PacedStderr(BufWriter::with_capacity(64 * 1024, io::stderr())));
     let lost = lines.error_counter();
     // The process ends after this line, so nobody else would write it.
     let last = io::stderr.with_filter(|event| event.target() == LAST_LINE);
