@@ -247,8 +247,8 @@ impl ApiError {
         let code = code.describe().code;
         let mut body = Map::new();
         let mut error = json!({"code": code, "message": message, "status": status});
-        if let Some(id) = record {
-            error["id"] = json!(id);
+        if let (Some(id), Some(error)) = (record, error.as_object_mut()) {
+            error.insert("id".to_owned(), json!(id));
         }
         body.insert("error".to_owned(), error);
         body.extend(members.clone());
