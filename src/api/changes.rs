@@ -3,19 +3,24 @@
 
 use serde_json::json;
 
-use super::list::{decode_cursor, encode_cursor, page_response, parse_limit};
-use super::query::{Query, invalid_parameter};
+use super::list::{checksum, decode_cursor, encode_cursor, page_response, parse_limit};
+use super::query::{Filter, Query, invalid_parameter, parse_filter};
 use super::rate_limit::RateLimitStatus;
 use crate::http::{API_VERSION, ApiError, ErrorCode, Request, Response};
-use crate::model::{ALL, Access, Resource, Scope, Scopes, Version};
+use crate::model::validation::is_positive_integer;
+use crate::model::{ALL, Access, Bound, CREATED_AT, Resource, Scope, Scopes, Value, Version};
 use crate::store::registry::Principal;
-use crate::store::{ChangesQuery, Deadline, Position, Start, Tenant};
+use crate::store::{ChangesQuery, Deadline, EntryFilter, Position, Start, Tenant};
 
 /// The value of `cursor` for the end of the change log.
 const NOW: &str = "now";
 
 /// Every parameter in the order of the reference.
-pub static PARAMETERS: [&str; 4] = ["limit", "cursor", "resource", "id"];
+pub static PARAMETERS: [&str; 9] =
+    ["limit", "cursor", "resource", "id", "at_from", "at_to", "key", "request_id", "action"];
+
+/// The values of `action`.
+pub static ACTIONS: [&str; 3] = ["created", "updated", "deleted"];
 
 /// GET and HEAD: a page of the entries that `scopes` permit.
 pub(super) fn read(
@@ -28,7 +33,7 @@ pub(super) fn read(
     let deadline = Deadline::new(&request.abandoned);
     let page = tenant.read(deadline, |reading| reading.changes(&changes))?;
     let page = page.ok_or(ErrorCode::ChangesGone)?;
-    let cursor = write_cursor(&page.next);
+    let cursor = write_cursor(&page.next, &changes.filters);
     let response = page_response(&page.json, |body| {
         body.member("next_cursor", &cursor);
         body.member("more", &page.more);
@@ -43,10 +48,11 @@ pub(super) fn read(
 fn parse(query: &Query, scopes: Scopes) -> Result<ChangesQuery, ApiError> {
     query.only(&PARAMETERS)?;
     let limit = parse_limit(query)?;
+    let filters = parse_filters(query)?;
     let start = match query.get("cursor") {
         None | Some("") => Start::Oldest,
         Some(NOW) => Start::Now,
-        Some(cursor) => Start::After(decode_cursor(cursor, CURSOR_KIND, read_position)?),
+        Some(cursor) => Start::After(parse_cursor(cursor, &filters)?),
     };
     let resource = match query.get("resource") {
         None => None,
@@ -67,23 +73,81 @@ fn parse(query: &Query, scopes: Scopes) -> Result<ChangesQuery, ApiError> {
     let readable = ALL
         .into_iter()
         .filter(|resource| scopes.contains(Scope { resource, access: Access::Read }));
-    Ok(ChangesQuery { readable: readable.collect(), resource, record, start, limit })
+    let readable = readable.collect();
+    Ok(ChangesQuery { readable, resource, record, filters, start, limit, selection: None })
+}
+
+fn parse_filters(query: &Query) -> Result<Vec<EntryFilter>, ApiError> {
+    let mut filters = Vec::new();
+    for (name, text) in query.pairs() {
+        let (filter, expectation) = match name {
+            "at_from" => (parse_time(name, Bound::From, text)?.map(EntryFilter::AtFrom), ""),
+            "at_to" => (parse_time(name, Bound::To, text)?.map(EntryFilter::AtTo), ""),
+            "key" => {
+                // No key has a number beyond 64 bits.
+                let id = is_positive_integer(text).then(|| text.parse().unwrap_or(i64::MAX));
+                (id.map(EntryFilter::Key), "send the number of a key, such as 3")
+            }
+            "request_id" => {
+                let id = text.parse().ok();
+                (id.map(EntryFilter::Request), "send the X-Request-Id of a request, a UUID")
+            }
+            "action" => {
+                let action = ACTIONS.contains(&text).then(|| text.to_owned());
+                (action.map(EntryFilter::Action), "send created, updated or deleted")
+            }
+            _ => continue,
+        };
+        filters.push(filter.ok_or_else(|| invalid_parameter(name, text, expectation))?);
+    }
+    filters.sort();
+    Ok(filters)
+}
+
+/// A second in the form of `at`.
+fn parse_time(name: &str, bound: Bound, text: &str) -> Result<Option<String>, ApiError> {
+    let filter = Filter { name: name.to_owned(), field: &CREATED_AT, bound };
+    match parse_filter(&filter, text)? {
+        Value::Text(at) => Ok(Some(at)),
+        _ => Ok(None),
+    }
 }
 
 /// The kind byte of a cursor. The log's lineage and the number of the last entry that the client has
-/// seen follow. `store/records/change_log.rs` says what the lineage is for.
+/// seen follow, and with filters their fingerprint. `store/records/change_log.rs` says what the
+/// lineage is for.
 const CURSOR_KIND: u8 = 0x81;
 
-fn write_cursor(position: &Position) -> String {
+fn write_cursor(position: &Position, filters: &[EntryFilter]) -> String {
     let mut bytes = position.lineage.to_vec();
     bytes.extend_from_slice(&position.seq.0.to_be_bytes());
+    bytes.extend(fingerprint(filters));
     encode_cursor(CURSOR_KIND, &bytes)
 }
 
-fn read_position(bytes: &[u8]) -> Option<Position> {
-    let (lineage, seq) = bytes.split_first_chunk::<16>()?;
-    let seq = Version(i64::from_be_bytes(seq.try_into().ok()?));
-    Some(Position { lineage: *lineage, seq })
+fn parse_cursor(text: &str, filters: &[EntryFilter]) -> Result<Position, ApiError> {
+    let (position, of_filters) = decode_cursor(text, CURSOR_KIND, |bytes| {
+        let (lineage, rest) = bytes.split_first_chunk::<16>()?;
+        let (seq, of_filters) = rest.split_first_chunk::<8>()?;
+        let seq = Version(i64::from_be_bytes(*seq));
+        Some((Position { lineage: *lineage, seq }, of_filters.to_vec()))
+    })?;
+    if of_filters != fingerprint(filters) {
+        return Err(ApiError::bad_request(
+            "The query parameter \"cursor\" belongs to other filters. Send it with the at_from, \
+             at_to, key, request_id and action that it came with.",
+        ));
+    }
+    Ok(position)
+}
+
+/// Empty without filters.
+fn fingerprint(filters: &[EntryFilter]) -> Vec<u8> {
+    if filters.is_empty() {
+        return Vec::new();
+    }
+    // Texts and numbers can always be written.
+    checksum(&serde_json::to_vec(filters).unwrap_or_default()).to_vec()
 }
 
 /// Describes the key of the request.

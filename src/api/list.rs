@@ -254,7 +254,7 @@ pub(super) fn decode_cursor<T>(
 }
 
 /// A checksum against changes by mistake.
-fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
+pub(super) fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = Sha256::digest(bytes).into();
     [a, b, c, d, e, f, g, h]
 }

@@ -53,6 +53,7 @@ pub(super) fn run_changes(
             record: id.map(|id| RecordId(id.get())),
             start: Start::Newest,
             limit: last.get(),
+            ..ChangesQuery::default()
         })
     });
     let json = page?.map(|page| page.json).unwrap_or_default();

@@ -21,9 +21,9 @@ pub use data_dir::{DataDir, REGISTRY_FILE, tenants_dir};
 pub(crate) use database::LAST_LINE;
 pub use error::{ChangeError, DatabaseError, OpenError, Rejection, StoreError, explain, who_refer};
 pub use records::{
-    Actor, Change, ChangeContext, ChangeKind, Changed, ChangesPage, ChangesQuery, Draft, KeyLabel,
-    Leave, Page, Position, Precondition, Reading, Reason, Record, RecordVersion, Selection,
-    SentKey, Start, Target, Undo, UndoError, Undone, Writing, fold,
+    Actor, Change, ChangeContext, ChangeKind, Changed, ChangesPage, ChangesQuery, Draft,
+    EntryFilter, KeyLabel, Leave, Page, Position, Precondition, Reading, Reason, Record,
+    RecordVersion, Selection, SentKey, Start, Target, Undo, UndoError, Undone, Writing, fold,
 };
 pub use registry::Registry;
 pub use tenant::{

@@ -194,6 +194,14 @@ fn parameters_are_checked() {
         ("resource=customer".to_owned(), "customers, employees, hardware"),
         ("resource=customers&id=0".to_owned(), "positive"),
         ("sort=seq".to_owned(), "sort"),
+        ("at_from=yesterday".to_owned(), "at_from"),
+        ("at_to=".to_owned(), "at_to"),
+        ("at_from=null".to_owned(), "at_from"),
+        ("at_from=2026-11-20T20:30:00+01:00".to_owned(), "%2B"),
+        ("key=office".to_owned(), "number of a key"),
+        ("key=0".to_owned(), "number of a key"),
+        ("request_id=7".to_owned(), "UUID"),
+        ("action=changed".to_owned(), "updated"),
     ] {
         api.get(&format!("{CHANGES}?{query}")).fails_with(400, "bad_request").saying(said);
     }
@@ -207,6 +215,75 @@ fn parameters_are_checked() {
     api.get("/changes.php/").fails_with(404, "endpoint_not_found");
     api.get("/changes").fails_with(404, "endpoint_not_found");
     server.anonymous().get(CHANGES).fails_with(401, "missing_authorization");
+}
+
+#[test]
+fn filters_find_the_entries_of_a_key_a_request_an_action_and_a_time() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let (office, script) = (tenant.key(ALL), tenant.key(ALL));
+    let [api, other] = [&office, &script].map(|key| server.with_key(&key.key));
+    let run = uuid();
+    let new = |api: &Api| {
+        let call = api.call("POST", "/customers.php").header("X-Request-Id", &run);
+        call.json(&json!({"name": "New"})).send().created();
+    };
+    new(&api);
+    new(&other);
+    other.put("/customers.php?id=1", json!({"city": "Ulm"})).is(200);
+    other.delete("/customers.php?id=2").is(204);
+    let found = |query: &str| outline(&entries(&api, query));
+    let all = found("");
+    assert_eq!(found(&format!("?key={}", script.id)), all[1..]);
+    assert_eq!(found(&format!("?request_id={run}")), all[..2]);
+    assert_eq!(found(&format!("?request_id={run}&key={}", office.id)), all[..1]);
+    assert_eq!(found("?action=updated"), all[2..3]);
+    assert_eq!(found("?action=updated&resource=customers&id=2"), [""; 0]);
+    for nobody in [format!("?request_id={}", uuid()), "?key=99".to_owned()] {
+        assert_eq!(found(&nobody), [""; 0]);
+    }
+    assert_eq!(found("?key=99999999999999999999"), [""; 0]);
+
+    let file = database(&tenant.file());
+    for (seq, day) in [(0, "2026-03-01"), (1, "2026-03-02"), (2, "2026-03-03")] {
+        let sql = "UPDATE changes SET at = ? WHERE seq = (SELECT seq FROM changes ORDER BY seq LIMIT 1 OFFSET ?)";
+        file.execute(sql, rusqlite::params![format!("{day}T12:00:00Z"), seq]).unwrap();
+    }
+    assert_eq!(found("?at_to=2026-03-02"), all[..2]);
+    assert_eq!(found("?at_from=2026-03-02T12:00:00Z&at_to=2026-03-02T13:00:00%2B01:00"), all[1..2]);
+    assert_eq!(found("?at_from=2026-03-03"), all[2..]);
+}
+
+#[test]
+fn filters_belong_to_the_cursor() {
+    let (_server, api) = TestServer::with_api();
+    for name in ["Eins", "Zwei", "Drei"] {
+        api.customer(name);
+    }
+    let query = "?at_from=2026-01-01T01:00:00%2B01:00&action=created";
+    let first = api.get(&format!("{CHANGES}{query}&limit=2")).found();
+    let next = first["next_cursor"].as_str().unwrap();
+    // The moment counts, and not its spelling.
+    let same = "action=created&at_from=2026-01-01";
+    let second = api.get(&format!("{CHANGES}?cursor={next}&{same}")).found();
+    assert_eq!(outline(second["data"].as_array().unwrap()), ["created customers 3"]);
+    let end = cursor(&api, "");
+    for (cursor, query) in [(next, ""), (next, "&action=created"), (&end, "&action=created")] {
+        api.get(&format!("{CHANGES}?cursor={cursor}{query}"))
+            .fails_with(400, "bad_request")
+            .saying("other filters");
+    }
+    // Whoever follows the deletions waits at the end, whatever comes before them.
+    let deleted = "action=deleted";
+    let now = cursor(&api, &format!("?cursor=now&{deleted}"));
+    api.put("/customers.php?id=1", json!({"city": "Ulm"})).is(200);
+    let page = api.get(&format!("{CHANGES}?cursor={now}&{deleted}")).found();
+    assert_eq!((&page["data"], &page["more"]), (&json!([]), &json!(false)));
+    let end = page["next_cursor"].as_str().unwrap();
+    assert_eq!(end, cursor(&api, &format!("?cursor=now&{deleted}")));
+    api.delete("/customers.php?id=1").is(204);
+    let since = entries(&api, &format!("?cursor={end}&{deleted}"));
+    assert_eq!(outline(&since), ["deleted customers 1"]);
 }
 
 #[test]

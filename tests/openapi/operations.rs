@@ -336,6 +336,25 @@ fn of_changes(name: &str) -> Value {
             json!({ "type": "string", "enum": ALL.map(|resource| resource.plural) }),
         ),
         "id" => ("With `resource`: the entries of this record alone.", positive()),
+        "at_from" | "at_to" => {
+            let moment = json!({ "anyOf": [
+                { "type": "string", "format": "date-time" }, { "type": "string", "format": "date" },
+            ] });
+            let about = match name {
+                "at_from" => "Only entries with this `at` or a later one.",
+                _ => "Only entries with this `at` or an earlier one.",
+            };
+            (about, moment)
+        }
+        "key" => ("The entries of the key with this number alone.", positive()),
+        "request_id" => (
+            "The entries of this request, batch or command alone.",
+            json!({ "type": "string", "format": "uuid" }),
+        ),
+        "action" => (
+            "The entries with this action alone.",
+            json!({ "type": "string", "enum": changes::ACTIONS }),
+        ),
         unknown => panic!("the parameter {unknown} of the change log has no description"),
     };
     query(name, about, schema)

@@ -26,14 +26,16 @@
 
 use std::time::Duration;
 
+use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, Row, params, params_from_iter};
+use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
 use super::read::{MAX_PAGE, Reading, Record};
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
-use crate::model::{KeyId, RecordId, Resource, Value, Version};
+use crate::model::{KeyId, RecordId, Resource, Version};
 use crate::store::error::DatabaseError;
 
 /// How much later than the clock an entry may be dated, in seconds.
@@ -186,8 +188,38 @@ pub(crate) fn renew_lineage(connection: &Connection, other: Option<&str>) -> rus
     ))
 }
 
+/// Selects the entries of the change log that meet all of these conditions, for commands.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// The first and the last second, in the form of `at`, by the rule at the top of this file.
+    pub since: Option<String>,
+    pub until: Option<String>,
+    pub key: Option<KeyId>,
+    pub request: Option<Uuid>,
+}
+
+/// The condition of a [`Selection`], with the parameters of [`Reading::selected`]. A client chooses
+/// the id of its request. So the entries with an id are those of the key, or of the commands, that
+/// used the id first.
+pub(super) const IS_SELECTED: &str = "(seq BETWEEN ?1 AND ?2
+    AND (?3 IS NULL OR by_key IS ?3)
+    AND (?4 IS NULL OR request_id IS ?4 AND (by_key, by_prefix) IS
+      (SELECT by_key, by_prefix FROM changes WHERE request_id IS ?4 ORDER BY seq LIMIT 1)))";
+
+/// A condition on an entry, in contract section 12 a parameter of `/changes.php`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum EntryFilter {
+    /// `at` is this second or a later one.
+    AtFrom(String),
+    /// `at` is this second or an earlier one.
+    AtTo(String),
+    Key(i64),
+    Request(Uuid),
+    Action(String),
+}
+
 /// Which entries a page has.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ChangesQuery {
     /// The resources whose entries the reader may see.
     pub readable: Vec<&'static Resource>,
@@ -195,15 +227,18 @@ pub struct ChangesQuery {
     pub resource: Option<&'static Resource>,
     /// If set, only the entries of this record of `resource`.
     pub record: Option<RecordId>,
+    pub filters: Vec<EntryFilter>,
+    pub selection: Option<Selection>,
     pub start: Start,
     /// The most entries of the page.
     pub limit: usize,
 }
 
 /// The beginning of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Start {
     /// At the oldest entry.
+    #[default]
     Oldest,
     /// At the newest entry, backwards, for a command. The page has no limit of bytes, and
     /// [`ChangesPage::next`] has no meaning.
@@ -261,7 +296,12 @@ impl Reading<'_> {
                 Some(seq)
             }
         };
-        let (sql, values) = select(query, &resources, after.unwrap_or(Version(0)));
+        let (sql, mut values) = select(query, &resources, after.unwrap_or(Version(0)));
+        if let Some(selection) = &query.selection {
+            for (value, selected) in values.iter_mut().zip(self.selected(selection)?) {
+                *value = selected;
+            }
+        }
         let mut statement = self.connection().prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values.iter()))?;
         let (mut json, mut seq, mut count, mut more) = (JsonWriter::default(), after, 0, false);
@@ -276,8 +316,29 @@ impl Reading<'_> {
             (count, seq) = (count + 1, Some(Version(row.get(0)?)));
         }
         json.end_array();
-        let seq = seq.map_or_else(|| last_readable(self.connection(), query), Ok)?;
+        // A filtered page that has reached the end leads to the end, so that the next one does not
+        // look at the same entries again.
+        let seq = match seq.filter(|_| more || query.filters.is_empty()) {
+            Some(seq) => seq,
+            None => last_readable(self.connection(), query)?,
+        };
         Ok(Some(ChangesPage { json: json.take(), next: Position { lineage, seq }, more }))
+    }
+
+    /// The parameters of [`IS_SELECTED`]: the numbers of the first and of the last entry between
+    /// `since` and `until`, the key and the request. The first entry comes after all entries that
+    /// belong to the second before `since`.
+    pub(super) fn selected(&self, selection: &Selection) -> Result<[SqlValue; 4], DatabaseError> {
+        let Selection { since, until, key, request } = selection;
+        let sql = "SELECT
+            1 + coalesce((SELECT seq FROM changes WHERE at < ?1 ORDER BY seq DESC LIMIT 1), 0),
+            iif(?2 IS NULL, (SELECT last_seq FROM changes_state), coalesce(
+              (SELECT seq FROM changes WHERE at <= ?2 ORDER BY seq DESC LIMIT 1), 0))";
+        let mut statement = self.connection().prepare(sql)?;
+        let (first, last): (i64, i64) =
+            statement.query_row([since, until], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let request = request.map(|id| id.as_bytes().to_vec());
+        Ok([first.into(), last.into(), key.map(|key| key.0).into(), request.into()])
     }
 
     /// How many entries the clock at `now` cannot have dated: it was wrong.
@@ -344,30 +405,53 @@ fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Res
 }
 
 /// The statement for a page of entries after the number `after`, with one entry more, which tells
-/// whether further pages follow. Each resource is read along its own part of the index.
+/// whether further pages follow. Each resource is read along its own part of the index. The first
+/// four values are for [`IS_SELECTED`].
 pub(super) fn select(
     query: &ChangesQuery,
     resources: &[&'static Resource],
     after: Version,
-) -> (String, Vec<Value>) {
+) -> (String, Vec<SqlValue>) {
     let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let limit = Value::Integer(limit);
-    let direction = if query.start == Start::Newest { "DESC" } else { "ASC" };
-    let of_record = if query.record.is_some() { "AND record_id = ?" } else { "" };
-    let (mut parts, mut values) = (Vec::new(), Vec::new());
-    for resource in resources {
-        parts.push(format!(
-            "SELECT * FROM (SELECT seq FROM changes WHERE resource = ? {of_record}
-             AND seq > ? ORDER BY seq {direction} LIMIT ?)"
-        ));
-        values.push(Value::of(resource.plural));
-        values.extend(query.record.map(|RecordId(id)| Value::Integer(id)));
-        values.extend([Value::Integer(after.0), limit.clone()]);
+    let mut values = vec![SqlValue::Null; 4];
+    values.extend([after.0.into(), limit.into()]);
+    let mut tests = String::new();
+    let mut test = |condition: &str, value: SqlValue| {
+        values.push(value);
+        tests.push_str(&format!(" AND {condition} ?{}", values.len()));
+    };
+    if let Some(RecordId(id)) = query.record {
+        test("record_id =", id.into());
     }
-    values.push(limit);
+    for filter in &query.filters {
+        match filter {
+            EntryFilter::AtFrom(at) => test("at >=", at.clone().into()),
+            EntryFilter::AtTo(at) => test("at <=", at.clone().into()),
+            EntryFilter::Key(id) => test("by_key =", (*id).into()),
+            EntryFilter::Request(id) => test("request_id =", id.as_bytes().to_vec().into()),
+            EntryFilter::Action(action) => test("action =", action.clone().into()),
+        }
+    }
+    if query.selection.is_some() {
+        tests.push_str(&format!(" AND {IS_SELECTED}"));
+    }
+    let direction = if query.start == Start::Newest { "DESC" } else { "ASC" };
+    let parts: Vec<String> = resources
+        .iter()
+        .map(|resource| {
+            format!(
+                "SELECT * FROM (SELECT seq FROM changes WHERE resource = '{}' AND seq > ?5{tests}
+                 ORDER BY seq {direction} LIMIT ?6)",
+                resource.plural
+            )
+        })
+        .collect();
+    if parts.is_empty() {
+        values.truncate(6);
+    }
     let seqs = parts.join(" UNION ALL ");
     let sql = format!(
-        "SELECT {ENTRY_COLUMNS} FROM changes WHERE seq IN ({seqs}) ORDER BY seq {direction} LIMIT ?"
+        "SELECT {ENTRY_COLUMNS} FROM changes WHERE seq IN ({seqs}) ORDER BY seq {direction} LIMIT ?6"
     );
     (sql, values)
 }

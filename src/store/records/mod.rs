@@ -18,12 +18,15 @@ mod undo;
 mod versions;
 mod write;
 
-pub use change_log::{Actor, ChangeContext, ChangesPage, ChangesQuery, KeyLabel, Position, Start};
+pub use change_log::{
+    Actor, ChangeContext, ChangesPage, ChangesQuery, EntryFilter, KeyLabel, Position, Selection,
+    Start,
+};
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use read::{Reading, Record, fold};
 pub use references::SentKey;
-pub use undo::{Leave, Reason, Selection, Undo, UndoError, Undone};
+pub use undo::{Leave, Reason, Undo, UndoError, Undone};
 pub use versions::RecordVersion;
 pub use write::{Change, ChangeKind, Changed, Draft, Precondition, Target, Writing};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ToSql};
 use uuid::Uuid;
 
 use super::list::{PageQuery, access};
@@ -76,7 +76,7 @@ fn the_schema_has_the_declared_columns() {
 }
 
 /// The steps of SQLite for a statement, in one line.
-fn plan(connection: &Connection, sql: &str, values: &[Value]) -> Vec<String> {
+fn plan(connection: &Connection, sql: &str, values: &[impl ToSql]) -> Vec<String> {
     let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let steps =
         plan.query_map(rusqlite::params_from_iter(values.iter()), |row| row.get(3)).unwrap();
@@ -199,10 +199,9 @@ fn a_page_of_the_change_log_is_read_along_its_indexes() {
             let readable = ALL[..count].to_vec();
             let query = ChangesQuery {
                 readable: readable.clone(),
-                resource: None,
                 record,
-                start: Start::Oldest,
                 limit: 50,
+                ..ChangesQuery::default()
             };
             let (sql, values) = change_log::select(&query, &readable, Version(7));
             let steps = plan(&connection, &sql, &values);

@@ -20,22 +20,13 @@ use rusqlite::{Row, params};
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::change_log::{IS_SELECTED, Selection};
 use super::read::read_value;
 use super::write::{CUSTOMER, Draft, EMPLOYEE_ID, Target, Writing};
 use crate::clock::Timestamp;
 use crate::model::custom::{MAX_FIELDS, PREFIX};
-use crate::model::{ALL, Field, KeyId, RecordId, Resource, Value};
+use crate::model::{ALL, Field, RecordId, Resource, Value};
 use crate::store::error::{ChangeError, DatabaseError, Rejection, StoreError, explain, who_refer};
-
-/// Selects the entries that meet all of these conditions.
-#[derive(Clone, Debug)]
-pub struct Selection {
-    /// The first and the last second, in the form of `at`.
-    pub since: Option<String>,
-    pub until: Option<String>,
-    pub key: Option<KeyId>,
-    pub request: Option<Uuid>,
-}
 
 /// Who made an entry, as messages say it.
 const BY: &str = "iif(by_prefix IS NULL, 'the command ' || by_name,
@@ -152,22 +143,10 @@ impl Undo<'_> {
     /// Lists the selected entries, and the records with such an entry: the numbers of the first one,
     /// of the last entry, and of the last entry that is not selected. SQLite reads the entries of
     /// each record along an index, and sorts nothing.
-    ///
-    /// The first entry since `since` comes after all entries that belong to the second before, by
-    /// the rule in change_log.rs. A client chooses the id of its request. So the entries with an id
-    /// are those of the key, or of the commands, that used the id first.
     fn select(&self) -> Result<(), DatabaseError> {
-        let Selection { since, until, key, request } = self.selection;
-        let entries = "INSERT INTO temp.selected SELECT seq FROM changes
-             WHERE seq BETWEEN
-                 1 + coalesce((SELECT seq FROM changes WHERE at < ?1 ORDER BY seq DESC LIMIT 1), 0)
-                 AND iif(?2 IS NULL, (SELECT last_seq FROM changes_state), coalesce(
-                   (SELECT seq FROM changes WHERE at <= ?2 ORDER BY seq DESC LIMIT 1), 0))
-               AND (?3 IS NULL OR by_key IS ?3)
-               AND (?4 IS NULL OR request_id IS ?4 AND (by_key, by_prefix) IS
-                 (SELECT by_key, by_prefix FROM changes WHERE request_id IS ?4
-                  ORDER BY seq LIMIT 1))
-             ORDER BY seq";
+        let entries = format!(
+            "INSERT INTO temp.selected SELECT seq FROM changes WHERE {IS_SELECTED} ORDER BY seq"
+        );
         let records = "CREATE TEMP TABLE concerned AS
              SELECT resource, record_id AS id, min(seq) FILTER (WHERE seq IN temp.selected) AS first,
                max(seq) AS last, max(seq) FILTER (WHERE seq NOT IN temp.selected) AS other
@@ -175,8 +154,7 @@ impl Undo<'_> {
              GROUP BY resource, record_id HAVING first IS NOT NULL";
         let connection = self.writing.connection();
         connection.execute("CREATE TEMP TABLE selected (seq INTEGER PRIMARY KEY)", [])?;
-        let request = request.as_ref().map(Uuid::as_bytes);
-        connection.execute(entries, params![since, until, key.map(|key| key.0), request])?;
+        connection.execute(&entries, self.writing.selected(self.selection)?)?;
         connection.execute(records, []).map(drop)
     }
 
