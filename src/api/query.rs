@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use crate::clock;
 use crate::http::ApiError;
 use crate::http::request::{decode_form, form_pairs};
-use crate::model::custom::{NAME_RULE, PREFIX, name_in};
+use crate::model::custom::{NAME_RULE, PREFIX, name_in, split_range};
 use crate::model::validation::{is_integer, is_positive_integer, shorten};
 use crate::model::{ALL, Bound, Field, ID, Json, Kind, RecordId, Resource, Value};
 use crate::words;
@@ -179,33 +179,37 @@ fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
     })
 }
 
-/// The filters by custom fields, in the order of their names.
-pub(super) fn parse_custom(query: &Query) -> Result<Vec<(String, Value)>, ApiError> {
+/// The filters by custom fields. Both bounds of a range count as one.
+pub(super) fn parse_custom(query: &Query) -> Result<Vec<(String, Bound, Value)>, ApiError> {
     let mut filters = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
     for label in query.names().filter(|name| name.starts_with(PREFIX)) {
         let text = query.get(label).unwrap_or_default();
-        let Some(name) = name_in(label) else {
+        let (label_of_field, bound) = split_range(label);
+        let Some(name) = name_in(label_of_field) else {
             return Err(ApiError::bad_request(format!(
                 "The query parameter {:?} names no custom field. {NAME_RULE}",
                 shorten(label)
             )));
         };
         let value = match text {
-            "null" => Value::Null,
-            text if text.trim().is_empty() => {
+            "null" if bound == Bound::Equal => Value::Null,
+            text if text.trim().is_empty() || text == "null" => {
                 return Err(invalid_parameter(label, text, "send the text to compare with"));
             }
             text => Value::of(text.trim()),
         };
-        filters.push((name.to_owned(), value));
+        if bound == Bound::Equal || !names.contains(&name) {
+            names.push(name);
+        }
+        filters.push((name.to_owned(), bound, value));
     }
-    if filters.len() > MAX_CUSTOM_FILTERS {
+    if names.len() > MAX_CUSTOM_FILTERS {
         return Err(ApiError::bad_request(format!(
             "The query has {} filters by custom fields; send at most {MAX_CUSTOM_FILTERS}.",
-            filters.len()
+            names.len()
         )));
     }
-    filters.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(filters)
 }
 

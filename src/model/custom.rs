@@ -1,6 +1,7 @@
 //! Custom fields: the shop's own texts in a record (contract section 2).
 
 use super::field::{Custom, Field, Kind, Value};
+use super::list_query::Bound;
 use super::validation::{FieldCode, FieldError, Json, JsonObject, check_text, is_empty, shorten};
 
 /// The prefix of a name in filters, columns of CSV files and error messages.
@@ -25,6 +26,19 @@ pub fn is_name(name: &str) -> bool {
 /// The name in `custom.NAME`. `None` if `text` has another form.
 pub fn name_in(text: &str) -> Option<&str> {
     text.strip_prefix(PREFIX).filter(|name| is_name(name))
+}
+
+/// The ends of the names of ranges, with their bounds.
+const RANGES: [(&str, Bound); 2] = [("_from", Bound::From), ("_to", Bound::To)];
+
+/// Splits the end of a range off the name of a custom field: `lease_to` is `lease` and the bound.
+pub fn split_range(name: &str) -> (&str, Bound) {
+    for (end, bound) in RANGES {
+        if let Some(field) = name.strip_suffix(end) {
+            return (field, bound);
+        }
+    }
+    (name, Bound::Equal)
 }
 
 /// The JSON text in the column `custom`. Filters search in it, so the text of each custom field is

@@ -32,7 +32,7 @@ pub struct ListQuery {
     /// A record must match all of them.
     pub filters: Vec<(&'static Field, Bound, Value)>,
     /// Custom fields by name with their values. Null finds records without the custom field.
-    pub custom: Vec<(String, Value)>,
+    pub custom: Vec<(String, Bound, Value)>,
     /// The search words as they were sent. A record must contain all of them.
     pub words: Vec<String>,
     /// The maximum number of records on a page, at least 1.

@@ -8,9 +8,10 @@ pub use serde_json::Value as Json;
 use serde_json::error::Category;
 use unicode_normalization::UnicodeNormalization as _;
 
-use super::custom::PREFIX;
+use super::custom::{PREFIX, split_range};
 use super::email::{MAX_EMAIL, is_email};
 use super::field::{Field, Kind, Value};
+use super::list_query::Bound;
 pub use crate::clock::is_date;
 use crate::words::is_hidden;
 
@@ -156,7 +157,7 @@ impl Field {
         match (sent, rules) {
             (Some(input), Rules::New) => {
                 let value = field.check(input)?;
-                self.check_visible(&Value::Null, &value).map_err(|fault| vec![fault])?;
+                self.check_added(&Value::Null, &value).map_err(|fault| vec![fault])?;
                 Ok(Some(value))
             }
             (Some(input), _) => field.check_update(input).map(Some),
@@ -167,16 +168,19 @@ impl Field {
         }
     }
 
-    /// Checks that a value whose texts have one line contains no hidden character. Texts that are
-    /// `stored` already may contain any: a client can send a whole record back.
-    pub fn check_visible(&self, stored: &Value, value: &Value) -> Result<(), FieldError> {
+    /// Checks that a value whose texts have one line contains no hidden character, and that no custom
+    /// field has the name of a range. What is `stored` already may have both: a client can send a
+    /// whole record back.
+    pub fn check_added(&self, stored: &Value, value: &Value) -> Result<(), FieldError> {
         match (stored, value) {
             (stored, value) if stored == value => Ok(()),
             (_, Value::Text(text)) if self.has_one_line() => check_visible_text(self.name, text),
             (stored, Value::Custom(custom)) => {
                 for (name, text) in custom {
                     if !matches!(stored, Value::Custom(old) if old.get(name) == Some(text)) {
-                        check_visible_text(&format!("{PREFIX}{name}"), text)?;
+                        let label = format!("{PREFIX}{name}");
+                        check_visible_text(&label, text)?;
+                        check_no_range(label, name, text)?;
                     }
                 }
                 Ok(())
@@ -334,6 +338,19 @@ impl Kind {
             _ => "send text".to_owned(),
         }
     }
+}
+
+/// A filter by `custom.lease_to` is a range of the custom field `lease`. An empty text removes a field.
+fn check_no_range(label: String, name: &str, text: &str) -> Result<(), FieldError> {
+    let (field, bound) = split_range(name);
+    if bound == Bound::Equal || text.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "The name of the field \"{label}\" is that of a filter by a range of \"{PREFIX}{field}\". \
+         Choose a name that does not end with _from or _to."
+    );
+    Err(FieldError { field: label, code: FieldCode::WrongType, message })
 }
 
 fn check_visible_text(name: &str, text: &str) -> Result<(), FieldError> {

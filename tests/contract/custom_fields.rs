@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::contract::{self, RESOURCES};
-use crate::support::{Api, TestServer};
+use crate::support::{Api, TestServer, database};
 
 const PATH: &str = "/customers.php";
 const ONE: &str = "/customers.php?id=1";
@@ -142,6 +142,61 @@ fn lists_filter_and_search_custom_fields() {
         let target = format!("{PATH}?limit=1&cursor={cursor}{other}");
         api.get(&target).fails_with(400, "bad_request").saying("another list");
     }
+}
+
+#[test]
+fn lists_filter_by_a_range_of_a_custom_field() {
+    let (_server, api) = TestServer::with_unlimited_api();
+    for custom in [
+        json!({"lease": "2027-01-31", "room": "2"}),
+        json!({"lease": "2027-02-01", "room": "2"}),
+        json!({"lease": "10"}),
+        json!({"room": "2027-01-31"}),
+    ] {
+        post(&api, custom);
+    }
+    let ids = |query: &str| api.ids(&format!("{PATH}?{query}"));
+    assert_eq!(ids("custom.lease_from=2027-01-31&custom.lease_to=2027-01-31"), [1]);
+    assert_eq!(ids("custom.lease_from=2027-02"), [2]);
+    assert_eq!(ids("custom.lease_to=2027-02-01"), [1, 2, 3], "by code point");
+    assert_eq!(ids("custom.lease_from=1&sort=-id&limit=1&custom.room=2"), [2, 1], "over pages");
+    assert_eq!(api.total(&format!("{PATH}?custom.lease_to=2027-01-31")), 2);
+    let three = "custom.lease_from=1&custom.lease_to=3&custom.room=2&custom.x=null";
+    assert_eq!(ids(three), [1, 2], "a range is one filter");
+    for query in [&format!("{three}&custom.y=null"), "custom.lease_to=", "custom.lease_from=null"] {
+        api.get(&format!("{PATH}?{query}")).fails_with(400, "bad_request");
+    }
+    let page = api.get(&format!("{PATH}?custom.lease_from=1&limit=1")).found();
+    let cursor = page["next_cursor"].as_str().unwrap();
+    let other = format!("{PATH}?custom.lease_to=1&limit=1&cursor={cursor}");
+    api.get(&other).fails_with(400, "bad_request").saying("another list");
+}
+
+#[test]
+fn a_custom_field_gets_no_name_of_a_range() {
+    let (server, api) = TestServer::with_unlimited_api();
+    let named = |name: &str| json!({"name": "Eva", "custom": {name: "2027-01-31"}});
+    for name in ["lease_to", "lease_from"] {
+        api.post(PATH, named(name)).fails_with(400, "bad_request").saying("range");
+    }
+    post(&api, json!({"leased_to_whom": "x", "to": "x", "from": "x"}));
+    api.put(ONE, named("lease_to")).fails_with(400, "bad_request").saying("custom.lease_to");
+    // As 1.0.0 stored it.
+    let file = server.data().join("tenants/1.db");
+    let set = "UPDATE customers SET custom = '{\"lease_to\":\"2027-01-31\",\"room\":\"2\"}'";
+    database(&file).execute_batch(set).unwrap();
+    let record = api.get(ONE).found();
+    assert_eq!(record["custom"]["lease_to"], "2027-01-31");
+    api.put(ONE, record).is(200);
+    api.put(ONE, json!({"custom": {"lease_to": "2028"}})).fails_with(400, "bad_request");
+    api.put(ONE, json!({"custom": {"room": "3"}})).is(200);
+    let moved = json!({"custom": {"lease_to": "", "lease": "2027-01-31"}});
+    let custom = json!({"lease": "2027-01-31", "room": "3"});
+    assert_eq!(api.put(ONE, moved).found()["custom"], custom);
+    let file = server.home().join("c.csv");
+    std::fs::write(&file, "name,custom.lease_to\nEva,2027-01-31\n").unwrap();
+    let refused = server.cli(&["import", "acme", "customers", "c.csv"]).fails_saying("1 fault");
+    assert!(refused.stderr.contains("line 2: custom.lease_to: bad_request"), "{refused:?}");
 }
 
 #[test]

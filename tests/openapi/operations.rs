@@ -226,7 +226,7 @@ pub(crate) fn components() -> Value {
     let name = format!("^custom\\.{}", NAME_PATTERN.trim_start_matches('^'));
     let custom = json!({ "type": "object", "propertyNames": { "pattern": name },
         "additionalProperties": { "type": "string", "pattern": FILLED },
-        "maxProperties": MAX_CUSTOM_FILTERS });
+        "maxProperties": 2 * MAX_CUSTOM_FILTERS });
     let uuid = json!({ "type": "string", "pattern": UUID_PATTERN });
     let tags = json!({ "type": "string", "pattern": ENTITY_TAGS });
     let text = json!({ "type": "string" });
@@ -235,7 +235,8 @@ pub(crate) fn components() -> Value {
         "CustomFilters": { "name": "custom", "in": "query", "style": "form", "explode": true,
             "description": "Filters by custom fields, at most 3: `custom.room=2.14` finds the \
                 records with this text in the custom field `room`, and `custom.room=null` finds \
-                those without it. No parameter is called `custom`; each member of the object is a \
+                those without it. `custom.rent_to=2027-01-31` finds those with this text or an \
+                earlier one by code point, `custom.rent_from` a later one. No parameter is called `custom`; each member of the object is a \
                 parameter.",
             "schema": custom },
         "IdempotencyKey": header("Idempotency-Key", "A new UUID for every new request. A repeat \

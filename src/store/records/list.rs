@@ -139,8 +139,8 @@ impl<'a> PageQuery<'a> {
         for (field, bound, value) in &list.filters {
             query.filter(field, *bound, value);
         }
-        for (name, value) in &list.custom {
-            query.add(custom_comparison(name, value));
+        for (name, bound, value) in &list.custom {
+            query.add(custom_comparison(name, *bound, value));
         }
         if !list.words.is_empty() {
             let words = list.words.iter().map(|word| Value::Text(fold(word))).collect();
@@ -257,11 +257,15 @@ fn has_order_of_ids(list: &ListQuery, bound: Bound) -> bool {
     *list.sort == ID && bound == Bound::Equal
 }
 
-/// A filter by a custom field searches the JSON text, which [`custom::to_text`] writes. A quotation
-/// mark in a value is escaped, so `"room":"2.14"` stands nowhere else.
+/// A filter by the value of a custom field searches the JSON text, which [`custom::to_text`] writes. A
+/// quotation mark in a value is escaped, so `"room":"2.14"` stands nowhere else.
 ///
 /// [`custom::to_text`]: crate::model::custom::to_text
-fn custom_comparison(name: &str, value: &Value) -> Condition {
+fn custom_comparison(name: &str, bound: Bound, value: &Value) -> Condition {
+    if bound != Bound::Equal {
+        let (comparison, values) = comparison("(r.custom ->> ?)", bound, value);
+        return (comparison, [vec![Value::of(name)], values].concat());
+    }
     let (negation, value) = match value {
         Value::Null => ("NOT ", String::new()),
         value => ("", serde_json::json!(value).to_string()),

@@ -157,7 +157,7 @@ impl Draft {
         for (field, change) in changes {
             let Some(value) = resource.value_mut(&mut values, field.name) else { continue };
             let changed = field.changed(value, change.clone());
-            match changed.and_then(|new| field.check_visible(value, &new).map(|()| new)) {
+            match changed.and_then(|new| field.check_added(value, &new).map(|()| new)) {
                 Ok(changed) => *value = changed,
                 Err(fault) => return Err(Rejection::InvalidFields(vec![fault])),
             }
