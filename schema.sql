@@ -50,7 +50,7 @@ CREATE TABLE employees (
   id              INTEGER PRIMARY KEY AUTOINCREMENT,
   customer_id     INTEGER NOT NULL REFERENCES customers (id),
   employee_number TEXT,
-  email           TEXT NOT NULL,
+  email           TEXT,
   first_name      TEXT,
   last_name       TEXT,
   phone           TEXT,

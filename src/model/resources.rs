@@ -67,7 +67,6 @@ pub static EMPLOYEE: Resource = Resource {
             .about("The shop's own number for the employee, such as the one of its directory.")
             .example("\"E-0815\""),
         email("email")
-            .required()
             .about("The employee's address.")
             .example("\"eva@mueller.example\""),
         text("first_name").at_most(100).about("The given name.").example("\"Eva\""),

@@ -394,6 +394,8 @@ fn the_upgrade_trims_texts_of_one_line_and_changes_no_version() {
     assert_eq!(api.total("/customers.php?custom.os=Debian+13"), 1);
     assert_eq!(log(), before, "the change log keeps what it has");
     assert_eq!(api.put(ONE, record.clone()).found(), record);
+    let caretaker = api.create("/employees.php", json!({"customer_id": 1, "last_name": "Kurz"}));
+    assert_eq!(api.ids("/employees.php?email=null"), [caretaker]);
     server.cli(&["check"]).done();
 }
 

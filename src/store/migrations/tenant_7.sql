@@ -3,6 +3,8 @@ ALTER TABLE changes ADD COLUMN before_version INTEGER;
 ALTER TABLE changes ADD COLUMN before_updated_at TEXT;
 ALTER TABLE hardware ADD COLUMN lease_until TEXT;
 CREATE INDEX hardware_by_lease_until ON hardware (lease_until);
+-- Caretakers and apprentices have no address.
+ALTER TABLE employees ALTER COLUMN email DROP NOT NULL;
 -- A search reads the column `search` of each record. SQLite drops the tables only with FTS5.
 DROP TABLE customers_search;
 DROP TABLE employees_search;
