@@ -134,6 +134,17 @@ fn parse_rfc3339(text: &str) -> Option<(DateTime, DateTime)> {
     Some((time, time.with().subsec_nanosecond(0).build().ok()?))
 }
 
+/// Reads a date and time without an offset, or a time of today, in a time zone. An hour that comes twice
+/// is the first one.
+pub fn local_second(text: &str, now: Moment, zone: &TimeZone) -> Option<Timestamp> {
+    let local = match text.replace(|c: char| c.is_ascii_digit(), "d").as_str() {
+        "dddd-dd-dd dd:dd" | "dddd-dd-dd dd:dd:dd" => text.to_owned(),
+        "dd:dd" | "dd:dd:dd" => format!("{} {text}", zone.to_datetime(now.wall).date()),
+        _ => return None,
+    };
+    zone.to_timestamp(local.parse().ok()?).ok().map(Timestamp::from)
+}
+
 /// One point in time. A request reads the clock once and passes the value down.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
@@ -229,6 +240,26 @@ mod tests {
         assert_eq!(after("1y").as_deref(), Some("2029-02-28T12:00:00Z"));
         assert_eq!(after("90s").as_deref(), Some("2028-02-29T12:01:30Z"));
         assert_eq!(after("9000y"), None);
+    }
+
+    #[test]
+    fn a_local_time_is_that_of_the_zone() {
+        let now = Clock::manual("2026-11-29T23:30:00Z".parse().unwrap()).now();
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let local = |text| local_second(text, now, &berlin).map(|time| time.to_string());
+        for (text, utc) in [
+            ("2026-11-29 14:00", "2026-11-29T13:00:00Z"),
+            ("2026-06-29 14:00:30", "2026-06-29T12:00:30Z"),
+            // Today is the 30th in Berlin.
+            ("14:00", "2026-11-30T13:00:00Z"),
+            ("00:15:30", "2026-11-29T23:15:30Z"),
+            ("2026-10-25 02:30", "2026-10-25T00:30:00Z"),
+        ] {
+            assert_eq!(local(text).as_deref(), Some(utc), "{text}");
+        }
+        for text in ["2026-11-29", "2026-02-30 14:00", "25:00", "2026-11-29 14", "14", "2 pm", ""] {
+            assert_eq!(local(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -6,23 +6,50 @@ use std::num::{NonZeroI64, NonZeroUsize};
 
 use anyhow::bail;
 use clap::{ArgGroup, Args};
-use jiff::Span;
 use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::key::key_id;
 use super::options::{
-    GlobalOptions, UsageError, open_tenant, print, print_json, print_stderr, resource,
+    GlobalOptions, Time, UsageError, find_key, open_tenant, print, print_json, print_stderr,
+    resource,
 };
-use crate::clock::{Clock, first_second, last_second};
-use crate::config::{duration, positive};
-use crate::model::{ALL, KeyId, RecordId, Resource};
+use crate::clock::Clock;
+use crate::config::positive;
+use crate::model::{ALL, RecordId, Resource};
+use crate::store::registry::{Registry, TenantRow};
 use crate::store::{
     Actor, ChangeContext, ChangesPage, ChangesQuery, DatabaseError, Leave, Reason, Selection,
     Start, TenantFile, Undo, UndoError, Undone, Writing,
 };
 use crate::words::{self, grouped};
+
+/// The options that select entries of the change log.
+#[derive(Debug, Args)]
+struct SelectionArguments {
+    /// Only changes since then: a date or a timestamp in UTC, a local time such as `14:00`, or a time
+    /// before now such as `2h`
+    #[arg(long, value_name = "TIME", value_parser = Time::first)]
+    since: Option<Time>,
+    /// Only changes until then; a date stands for its last second
+    #[arg(long, value_name = "TIME", value_parser = Time::last)]
+    until: Option<Time>,
+    /// Only changes by the key with this number, or with this name if only one key has it
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Only changes of this request, import or undo, as `changes` shows it
+    #[arg(long, value_name = "UUID")]
+    request: Option<Uuid>,
+}
+
+impl SelectionArguments {
+    fn find(&self, registry: &Registry, tenant: &TenantRow) -> anyhow::Result<Selection> {
+        let key = self.key.as_deref().map(|key| find_key(registry, tenant, key)).transpose()?;
+        let [since, until] =
+            [&self.since, &self.until].map(|time| time.as_ref().map(Time::announce));
+        Ok(Selection { since, until, key, request: self.request })
+    }
+}
 
 #[derive(Debug, Args)]
 pub(super) struct ChangesArguments {
@@ -70,18 +97,8 @@ pub(super) fn run_changes(
 pub(super) struct UndoArguments {
     /// The tenant's name
     tenant: String,
-    /// Only changes since then: a date, a timestamp, or a time before now such as `2h`; in UTC
-    #[arg(long, value_name = "TIME", value_parser = |text: &str| time(text, first_second))]
-    since: Option<String>,
-    /// Only changes until then; a date stands for its last second
-    #[arg(long, value_name = "TIME", value_parser = |text: &str| time(text, last_second))]
-    until: Option<String>,
-    /// Only changes by the key with this number
-    #[arg(long, value_name = "ID", value_parser = key_id)]
-    key: Option<KeyId>,
-    /// Only changes of this request, import or undo, as `changes` shows it
-    #[arg(long, value_name = "UUID")]
-    request: Option<Uuid>,
+    #[command(flatten)]
+    selected: SelectionArguments,
     /// Report what would change; store nothing
     #[arg(long)]
     dry_run: bool,
@@ -103,10 +120,9 @@ pub(super) fn way_back(options: &GlobalOptions, tenant: &str, run: Uuid) -> Stri
 }
 
 pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> anyhow::Result<()> {
-    let UndoArguments { tenant, since, until, key, request, dry_run, yes } = arguments;
-    let (since, until) = (since.clone(), until.clone());
-    let selection = Selection { since, until, key: *key, request: *request };
+    let UndoArguments { tenant, selected, dry_run, yes } = arguments;
     let (registry, tenant) = open_tenant(options, tenant)?;
+    let selection = selected.find(&registry, &tenant)?;
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
     let context = ChangeContext { at, actor: Actor::Command { name: "undo", run } };
@@ -127,7 +143,8 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
             lines += &format!("  {} {}{field} {reason}\n", resource.name, id.0);
         }
     };
-    let may_change_most = *yes || *dry_run || key.is_some() || request.is_some();
+    let may_change_most =
+        *yes || *dry_run || selection.key.is_some() || selection.request.is_some();
     let outcome = take_back(&mut file, &selection, &context, *dry_run, may_change_most, leave);
     file.checkpoint();
     let mut undone = outcome?;
@@ -237,13 +254,4 @@ fn describe(undone: &Undone, stays: &HashMap<(&str, bool), u64>, dry_run: bool) 
         }
     }
     text
-}
-
-fn time(text: &str, parse: fn(&str) -> Option<String>) -> Result<String, &'static str> {
-    let before = |span: Span| Clock::system().now().after(-span);
-    let time = parse(text).or_else(|| Some(before(duration(text)?)?.to_string()));
-    time.ok_or(
-        "not a date such as 2026-12-31, a timestamp such as 2026-12-31T19:30:00Z, or a time before \
-         now such as 2h",
-    )
 }

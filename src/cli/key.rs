@@ -239,7 +239,7 @@ fn key_name(text: &str) -> Result<String, &'static str> {
     registry::check_key_name(text).map(str::to_owned)
 }
 
-pub(super) fn key_id(text: &str) -> Result<KeyId, &'static str> {
+fn key_id(text: &str) -> Result<KeyId, &'static str> {
     whole(text).ok_or("not the number of a key; `tenantdesk key list TENANT` shows numbers")
 }
 

@@ -5,14 +5,17 @@ use std::env;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use comfy_table::{Table, presets};
+use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::model::{self, Resource};
+use crate::clock::{Clock, first_second, last_second, local_second};
+use crate::config::{duration, whole};
+use crate::model::{self, KeyId, Resource};
 use crate::store::registry::{self, Registry, TenantRow};
 use crate::store::{OpenError, REGISTRY_FILE};
 use crate::words::{printable, printable_json, without_error_numbers};
@@ -112,6 +115,75 @@ pub(super) fn open_tenant(
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, name)?;
     Ok((registry, tenant))
+}
+
+/// A TIME of a command line.
+#[derive(Clone, Debug)]
+pub(super) struct Time {
+    /// The second in UTC, in the form of stored timestamps.
+    pub(super) utc: String,
+    /// The text, if it was a local time.
+    local: Option<String>,
+}
+
+impl Time {
+    /// A date stands for its first second in UTC.
+    pub(super) fn first(text: &str) -> Result<Time, &'static str> {
+        Time::parse(text, first_second)
+    }
+
+    /// A date stands for its last second in UTC.
+    pub(super) fn last(text: &str) -> Result<Time, &'static str> {
+        Time::parse(text, last_second)
+    }
+
+    fn parse(text: &str, parse: fn(&str) -> Option<String>) -> Result<Time, &'static str> {
+        if let Some(utc) = parse(text) {
+            return Ok(Time { utc, local: None });
+        }
+        let now = Clock::system().now();
+        if let Some(time) = local_second(text, now, &TimeZone::system()) {
+            return Ok(Time { utc: time.to_string(), local: Some(text.to_owned()) });
+        }
+        let before = duration(text).and_then(|span| now.after(-span));
+        before.map(|time| Time { utc: time.to_string(), local: None }).ok_or(
+            "not a date such as 2026-12-31, a timestamp such as 2026-12-31T19:30:00Z, a local time \
+             such as \"2026-12-31 20:30\" or 20:30, or a time before now such as 2h",
+        )
+    }
+
+    /// The second, after standard error has shown what a local time is in UTC.
+    pub(super) fn announce(&self) -> String {
+        if let Some(local) = &self.local {
+            print_stderr(&format!("{local} is {}", self.utc));
+        }
+        self.utc.clone()
+    }
+}
+
+/// The key that `--key` means: digits are its number, other text its name.
+pub(super) fn find_key(
+    registry: &Registry,
+    tenant: &TenantRow,
+    given: &str,
+) -> anyhow::Result<KeyId> {
+    if given.bytes().all(|byte| byte.is_ascii_digit()) {
+        let id = whole(given).map(KeyId);
+        return id
+            .ok_or_else(|| UsageError(format!("{given:?} is not the number of a key")).into());
+    }
+    let keys = registry.list_keys(tenant.id)?;
+    let named: Vec<KeyId> =
+        keys.into_iter().filter(|key| key.name == given).map(|key| key.id).collect();
+    match named.as_slice() {
+        [id] => Ok(*id),
+        [] => bail!("{} has no key named {given:?}; \"key list\" shows the keys", tenant.name),
+        several => {
+            let ids: Vec<String> = several.iter().map(ToString::to_string).collect();
+            let ids = ids.join(", ");
+            bail!("several keys are named {given:?}; use the number of one: {ids}")
+        }
+    }
 }
 
 /// A word as a shell reads it.

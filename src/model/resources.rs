@@ -66,9 +66,7 @@ pub static EMPLOYEE: Resource = Resource {
             .at_most(50)
             .about("The shop's own number for the employee, such as the one of its directory.")
             .example("\"E-0815\""),
-        email("email")
-            .about("The employee's address.")
-            .example("\"eva@mueller.example\""),
+        email("email").about("The employee's address.").example("\"eva@mueller.example\""),
         text("first_name").at_most(100).about("The given name.").example("\"Eva\""),
         text("last_name").at_most(100).about("The family name.").example("\"Müller\""),
         text("phone")
