@@ -7,7 +7,7 @@ use std::num::{NonZeroI64, NonZeroUsize};
 use anyhow::bail;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::options::{
@@ -19,7 +19,7 @@ use crate::config::positive;
 use crate::model::{ALL, RecordId, Resource};
 use crate::store::registry::{Registry, TenantRow};
 use crate::store::{
-    Actor, ChangeContext, ChangesPage, ChangesQuery, DatabaseError, Leave, Reason, Selection,
+    Actor, ChangeContext, ChangesPage, ChangesQuery, DatabaseError, Leave, Reason, Run, Selection,
     Start, TenantFile, Undo, UndoError, Undone, Writing,
 };
 use crate::words::{self, grouped};
@@ -61,28 +61,43 @@ pub(super) struct ChangesArguments {
     /// Only the record with this id
     #[arg(long, requires = "resource", value_parser = positive::<NonZeroI64>)]
     id: Option<NonZeroI64>,
-    /// The number of newest entries to print
-    #[arg(long, default_value = "50", value_name = "N", value_parser = positive::<NonZeroUsize>)]
-    last: NonZeroUsize,
+    #[command(flatten)]
+    selected: SelectionArguments,
+    /// The number of newest entries or runs to print; 50, or all of a selection
+    #[arg(long, value_name = "N", value_parser = positive::<NonZeroUsize>)]
+    last: Option<NonZeroUsize>,
+    /// Print one line for each request, batch or command, the newest first
+    #[arg(long)]
+    runs: bool,
 }
+
+/// How many entries or runs are printed without a selection.
+const LAST: usize = 50;
 
 pub(super) fn run_changes(
     options: &GlobalOptions,
     arguments: &ChangesArguments,
 ) -> anyhow::Result<()> {
-    let ChangesArguments { tenant, resource, id, last } = arguments;
+    let ChangesArguments { tenant, resource, id, selected, last, runs } = arguments;
     let (registry, tenant) = open_tenant(options, tenant)?;
+    let selection = selected.find(&registry, &tenant)?;
+    let all = if selection.is_everything() { LAST } else { usize::MAX };
+    let query = ChangesQuery {
+        readable: ALL.to_vec(),
+        resource: *resource,
+        record: id.map(|id| RecordId(id.get())),
+        selection: Some(selection),
+        start: Start::Newest,
+        limit: last.map_or(all, NonZeroUsize::get),
+        ..ChangesQuery::default()
+    };
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
-    let page: Result<Option<ChangesPage>, DatabaseError> = file.read(|reading| {
-        reading.changes(&ChangesQuery {
-            readable: ALL.to_vec(),
-            resource: *resource,
-            record: id.map(|id| RecordId(id.get())),
-            start: Start::Newest,
-            limit: last.get(),
-            ..ChangesQuery::default()
-        })
-    });
+    if *runs {
+        let runs: Result<Vec<Run>, DatabaseError> = file.read(|reading| reading.runs(&query));
+        return list_runs(options, &runs?);
+    }
+    let page: Result<Option<ChangesPage>, DatabaseError> =
+        file.read(|reading| reading.changes(&query));
     let json = page?.map(|page| page.json).unwrap_or_default();
     let mut entries: Vec<Value> = serde_json::from_slice(&json)?;
     entries.reverse();
@@ -90,6 +105,22 @@ pub(super) fn run_changes(
         &entries.into(),
         &["seq", "at", "resource", "id", "action", "fields", "by", "request_id"],
     )
+}
+
+fn list_runs(options: &GlobalOptions, runs: &[Run]) -> anyhow::Result<()> {
+    let mut documents = json!(runs);
+    if !options.json {
+        // A cell has the values of an object alone.
+        let runs = documents.as_array_mut().into_iter().flatten();
+        for run in runs.filter_map(Value::as_object_mut) {
+            for action in ["created", "changed", "deleted"] {
+                let Some(Value::Object(counts)) = run.remove(action) else { continue };
+                let texts = counts.iter().map(|(resource, count)| format!("{count} {resource}"));
+                run.insert(action.to_owned(), texts.collect::<Vec<_>>().into());
+            }
+        }
+    }
+    options.list(&documents, &["at", "by", "created", "changed", "deleted", "request_id"])
 }
 
 #[derive(Debug, Args)]
@@ -125,7 +156,7 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     let selection = selected.find(&registry, &tenant)?;
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
-    let context = ChangeContext { at, actor: Actor::Command { name: "undo", run } };
+    let context = ChangeContext { at, actor: Actor::Command { name: "undo".to_owned(), run } };
     let (mut left, mut left_fields, mut lines) = (Vec::new(), Vec::new(), String::new());
     let (mut stays, mut counts) = (HashMap::new(), HashMap::new());
     let leave = &mut |resource: &Resource, id: RecordId, field: Option<&str>, reason: &Reason| {

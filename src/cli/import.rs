@@ -116,7 +116,12 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
-    let context = ChangeContext { at, actor: Actor::Command { name: "import", run } };
+    let file_name = path.file_name().filter(|_| path.as_os_str() != "-");
+    let name = match file_name {
+        Some(file_name) => format!("import {}", file_name.to_string_lossy()),
+        None => "import".to_owned(),
+    };
+    let context = ChangeContext { at, actor: Actor::Command { name, run } };
     let wait = || print_stderr(WAITING);
     let mut changes = ChangeReport::new(options, registry.data_dir())?;
     let outcome = import.run(source, &mut file, &context, wait, &mut |finding| match finding {

@@ -23,7 +23,7 @@ pub use error::{ChangeError, DatabaseError, OpenError, Rejection, StoreError, ex
 pub use records::{
     Actor, Change, ChangeContext, ChangeKind, Changed, ChangesPage, ChangesQuery, Draft,
     EntryFilter, KeyLabel, Leave, Page, Position, Precondition, Reading, Reason, Record,
-    RecordVersion, Selection, SentKey, Start, Target, Undo, UndoError, Undone, Writing, fold,
+    RecordVersion, Run, Selection, SentKey, Start, Target, Undo, UndoError, Undone, Writing, fold,
 };
 pub use registry::Registry;
 pub use tenant::{

@@ -74,7 +74,7 @@ impl Fixture {
             Finding::Fault(error) => errors.push(error.to_string()),
             Finding::Change(_) => {}
         };
-        let actor = Actor::Command { name: "import", run: Uuid::nil() };
+        let actor = Actor::Command { name: "import".to_owned(), run: Uuid::nil() };
         let context = ChangeContext { at: at.parse().unwrap(), actor };
         let outcome = import.run(source, &mut self.file(1), &context, || (), &mut report);
         (outcome, errors)

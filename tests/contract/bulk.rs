@@ -278,7 +278,7 @@ fn an_update_reports_what_it_does_and_logs_what_it_changes() {
     assert_eq!(update(&["--json"]).done().json(), expected);
     let entries = api.get("/changes.php").found()["data"].as_array().unwrap().clone();
     let entry = |n: usize| ["action", "id", "fields", "before", "by"].map(|name| &entries[n][name]);
-    let import = json!({"kind": "command", "name": "import"});
+    let import = json!({"kind": "command", "name": "import c.csv"});
     assert_eq!(
         entry(2),
         [&json!("updated"), &json!(1), &json!(["city"]), &json!({"city": "Bonn"}), &import]

@@ -350,6 +350,85 @@ fn the_command_prints_the_newest_entries_last() {
     server.cli(&["changes", "nobody"]).fails_saying("nobody");
 }
 
+#[test]
+fn the_command_selects_entries_as_undo_does() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let (office, script) = (tenant.key(ALL), tenant.key_named("script", ALL));
+    let [api, other] = [&office, &script].map(|key| server.with_key(&key.key));
+    for number in 0..60 {
+        api.customer(&format!("Customer {number}"));
+    }
+    let batch = json!({"operations": [
+        {"method": "POST", "path": "/customers.php", "body": {"name": "New"}},
+        {"method": "POST", "path": "/hardware.php", "body": {"name": "PC", "customer_id": {"result": 0}}},
+        {"method": "PUT", "path": "/customers.php?id=1", "body": {"city": "Ulm"}},
+        {"method": "DELETE", "path": "/customers.php?id=2"},
+    ]});
+    let run = other.post("/batch.php", batch).is(200).header("X-Request-Id").unwrap().to_owned();
+    let print = |options: &[&str]| server.cli_json(&[&["changes", "acme"], options].concat());
+    let all = entries(&api, "?limit=200");
+    assert_eq!(all.len(), 64);
+    assert_eq!(print(&[]), json!(all[14..]));
+    for selected in [["--since", "2h"], ["--since", "2026-01-01"], ["--until", "2099-01-01"]] {
+        assert_eq!(print(&selected), json!(all), "{selected:?}");
+    }
+    assert_eq!(print(&["--since", "2h", "--last", "3"]), json!(all[61..]));
+    assert_eq!(print(&["--until", "2h"]), json!([]));
+    for selected in [["--key", "script"], ["--key", &script.id.to_string()], ["--request", &run]] {
+        assert_eq!(print(&selected), json!(all[60..]), "{selected:?}");
+    }
+    assert_eq!(print(&["--key", "script", "--resource", "hardware"]).as_array().unwrap().len(), 1);
+    let fails = |options: &[&str]| server.cli(&[&["changes", "acme"], options].concat());
+    fails(&["--key", "nobody"]).fails_saying("no key named \"nobody\"");
+    tenant.key_named("script", ALL);
+    fails(&["--key", "script"]).fails_saying("several keys");
+    fails(&["--since", "yesterday"]).ends_with(2);
+
+    let runs = print(&["--runs", "--last", "2"]);
+    let by = json!({"kind": "key", "id": script.id, "name": "script", "prefix": script.prefix});
+    assert_eq!(
+        runs[0],
+        json!({"request_id": run, "at": all[63]["at"], "by": by,
+            "created": {"customers": 1, "hardware": 1}, "changed": {"customers": 1},
+            "deleted": {"customers": 1}})
+    );
+    assert_eq!(runs[1]["created"], json!({"customers": 1}));
+    assert_eq!(runs.as_array().unwrap().len(), 2);
+    assert_eq!(print(&["--runs"]).as_array().unwrap().len(), 50);
+    assert_eq!(print(&["--runs", "--since", "2h"]).as_array().unwrap().len(), 61);
+    let table = server.cli(&["changes", "acme", "--runs", "--key", "script"]);
+    table.fails_saying("several keys");
+    let table = server.cli(&["changes", "acme", "--runs", "--request", &run]).done().stdout;
+    assert!(table.contains("1 customers, 1 hardware") && table.contains(&run), "{table}");
+}
+
+#[test]
+fn a_local_time_is_shown_in_utc() {
+    let (server, api) = TestServer::with_api();
+    api.customer("Eins");
+    let changes = server.cli(&["--json", "changes", "acme", "--since", "2026-01-02 14:00"]).done();
+    assert_eq!(changes.json().as_array().unwrap().len(), 1);
+    // The machine of a test may be anywhere.
+    assert!(changes.stderr.starts_with("2026-01-02 14:00 is 2026-01-0"), "{}", changes.stderr);
+    let undo = ["undo", "acme", "--since", "00:00:30", "--until", "2026-01-02T14:00:00Z"];
+    let refused = server.cli(&undo).fails_saying("no entry");
+    assert!(refused.stderr.starts_with("00:00:30 is 20"), "{}", refused.stderr);
+}
+
+#[test]
+fn an_import_has_the_name_of_its_file() {
+    let (server, api) = TestServer::with_api();
+    std::fs::create_dir(server.home().join("lists")).unwrap();
+    std::fs::write(server.home().join("lists/of 2026.csv"), "name\nEins\n").unwrap();
+    server.cli(&["import", "acme", "customers", "lists/of 2026.csv"]).done();
+    let stdin = ["import", "acme", "customers", "-", "--format", "csv"];
+    server.cli_with_input(&stdin, "name\nZwei\n").done();
+    let names: Vec<Value> =
+        entries(&api, "").iter().map(|entry| entry["by"]["name"].clone()).collect();
+    assert_eq!(names, ["import of 2026.csv", "import"]);
+}
+
 /// The time of the server's clock, moved by SQLite's `modifier`.
 fn clock(file: &std::path::Path, modifier: &str) -> String {
     let sql = "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', 'now', ?)";

@@ -110,7 +110,7 @@ fn changes() -> Value {
                 "kind": text("`key` or `command`. Others may come.", "key"),
                 "id": nullable(number("The number of the key. Null in entries from before a move to \
                     another data directory. A command has none.", 7)),
-                "name": text("The name of the key, or of the command, such as `import`.", "Web shop"),
+                "name": text("The name of the key, or of the command, such as `import customers.csv`.", "Web shop"),
                 "prefix": text("The first 8 characters of the key. A command has none.", "tdk_Ab3d"),
             },
         },

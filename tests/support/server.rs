@@ -345,6 +345,13 @@ impl Tenant {
         self.key_with(scopes, &[])
     }
 
+    #[track_caller]
+    pub(crate) fn key_named(&self, name: &str, scopes: &[&str]) -> Key {
+        let mut arguments = vec!["--json", "key", "create", &self.name, "--name", name];
+        arguments.extend(scopes.iter().flat_map(|scope| ["--scope", scope]));
+        self.new_key(&arguments)
+    }
+
     /// Makes a key with these scopes and further options.
     #[track_caller]
     pub(crate) fn key_with(&self, scopes: &[&str], options: &[&str]) -> Key {

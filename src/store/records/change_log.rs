@@ -24,6 +24,7 @@
 //! A page is read along an index from the position on, for each resource on its own. So its cost
 //! depends neither on the length of the change log nor on entries of other resources.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rusqlite::types::Value as SqlValue;
@@ -32,10 +33,10 @@ use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::read::{MAX_PAGE, Reading, Record};
+use super::read::{MAX_PAGE, Reading, Record, damaged_text};
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
-use crate::model::{KeyId, RecordId, Resource, Version};
+use crate::model::{ALL, Json, KeyId, RecordId, Resource, Version};
 use crate::store::error::DatabaseError;
 
 /// How much later than the clock an entry may be dated, in seconds.
@@ -54,7 +55,7 @@ pub enum Actor {
     /// A request with this key.
     Key { key: KeyLabel, request_id: Uuid },
     /// A run of this command of the operator.
-    Command { name: &'static str, run: Uuid },
+    Command { name: String, run: Uuid },
 }
 
 /// How events and the change log name an API key: as it is at the time of the change.
@@ -107,7 +108,7 @@ pub(super) fn append(
         Actor::Key { key: KeyLabel { id, name, prefix }, request_id } => {
             (Some(id.0), name.as_str(), Some(prefix), Some(request_id.as_bytes()))
         }
-        Actor::Command { name, run } => (None, *name, None, Some(run.as_bytes())),
+        Actor::Command { name, run } => (None, name.as_str(), None, Some(run.as_bytes())),
     };
     let Record { version: Version(version), id: RecordId(id), updated_at: at, .. } = record;
     let fields = json!(fields).to_string();
@@ -198,6 +199,14 @@ pub struct Selection {
     pub request: Option<Uuid>,
 }
 
+impl Selection {
+    /// Whether there is no condition.
+    pub fn is_everything(&self) -> bool {
+        let Selection { since, until, key, request } = self;
+        since.is_none() && until.is_none() && key.is_none() && request.is_none()
+    }
+}
+
 /// The condition of a [`Selection`], with the parameters of [`Reading::selected`]. A client chooses
 /// the id of its request. So the entries with an id are those of the key, or of the commands, that
 /// used the id first.
@@ -267,11 +276,58 @@ pub struct ChangesPage {
     pub more: bool,
 }
 
+/// Who made a change, as JSON text.
+const BY: &str = "iif(by_prefix IS NULL, json_object('kind', 'command', 'name', by_name),
+    json_object('kind', 'key', 'id', by_key, 'name', by_name, 'prefix', by_prefix)) AS by";
+
 /// The columns of an entry. `fields`, `before` and `by` are JSON text.
 const ENTRY_COLUMNS: &str = "seq, at, resource, record_id, action, request_id,
-    json(fields) AS fields, coalesce(json(before), 'null') AS before,
-    iif(by_prefix IS NULL, json_object('kind', 'command', 'name', by_name),
-      json_object('kind', 'key', 'id', by_key, 'name', by_name, 'prefix', by_prefix)) AS by";
+    json(fields) AS fields, coalesce(json(before), 'null') AS before";
+
+/// What one request, batch or command has changed.
+#[derive(Debug, Serialize)]
+pub struct Run {
+    /// `None` for a command of a version before 1.0.0.
+    pub request_id: Option<Uuid>,
+    /// The time of the last entry.
+    pub at: String,
+    pub by: Json,
+    /// Numbers of records by the plural of their resource.
+    pub created: BTreeMap<String, u64>,
+    pub changed: BTreeMap<String, u64>,
+    pub deleted: BTreeMap<String, u64>,
+}
+
+impl Run {
+    /// The run of a row, without its counts.
+    fn read(row: &Row<'_>) -> Result<Run, DatabaseError> {
+        let by = serde_json::from_str(row.get_ref("by")?.as_str()?).map_err(damaged_text)?;
+        Ok(Run {
+            request_id: row.get::<_, Option<[u8; 16]>>("request_id")?.map(Uuid::from_bytes),
+            at: row.get("at")?,
+            by,
+            created: BTreeMap::new(),
+            changed: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+        })
+    }
+
+    /// Adds the counts of a row, which is of one resource.
+    fn add(&mut self, row: &Row<'_>) -> Result<(), DatabaseError> {
+        let resource: String = row.get("resource")?;
+        for (column, counts) in [
+            ("created", &mut self.created),
+            ("changed", &mut self.changed),
+            ("deleted", &mut self.deleted),
+        ] {
+            let count: i64 = row.get(column)?;
+            if count > 0 {
+                counts.insert(resource.clone(), count.unsigned_abs());
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Reading<'_> {
     /// One page of the change log. `None` if entries after the position are gone, or if the
@@ -297,11 +353,7 @@ impl Reading<'_> {
             }
         };
         let (sql, mut values) = select(query, &resources, after.unwrap_or(Version(0)));
-        if let Some(selection) = &query.selection {
-            for (value, selected) in values.iter_mut().zip(self.selected(selection)?) {
-                *value = selected;
-            }
-        }
+        self.bind_selection(query, &mut values)?;
         let mut statement = self.connection().prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values.iter()))?;
         let (mut json, mut seq, mut count, mut more) = (JsonWriter::default(), after, 0, false);
@@ -323,6 +375,62 @@ impl Reading<'_> {
             None => last_readable(self.connection(), query)?,
         };
         Ok(Some(ChangesPage { json: json.take(), next: Position { lineage, seq }, more }))
+    }
+
+    /// The newest runs with an entry that the query selects, the newest first. Start and position have
+    /// no meaning.
+    pub fn runs(&self, query: &ChangesQuery) -> Result<Vec<Run>, DatabaseError> {
+        let (tests, mut values) = conditions(query, Version(0));
+        self.bind_selection(query, &mut values)?;
+        let of_resource = match query.resource {
+            Some(resource) => format!(" AND resource = '{}'", resource.plural),
+            None => String::new(),
+        };
+        // A run has a row for each resource, so at most three. All entries of an old command, which
+        // has no id, have one time.
+        let sql = format!(
+            "SELECT *, max(last) OVER (PARTITION BY run) AS run_last FROM (
+               SELECT json_array(hex(request_id), by_key, by_prefix, by_name,
+                   iif(request_id IS NULL, at, '')) AS run,
+                 max(seq) AS last, at, request_id, {BY}, resource,
+                 count(DISTINCT record_id) FILTER (WHERE action = 'created') AS created,
+                 count(DISTINCT record_id) FILTER (WHERE action = 'updated') AS changed,
+                 count(DISTINCT record_id) FILTER (WHERE action = 'deleted') AS deleted
+               FROM changes WHERE seq > ?5{tests}{of_resource} GROUP BY run, resource)
+             ORDER BY run_last DESC, last DESC LIMIT {} * min(?6, 1000000000)",
+            ALL.len()
+        );
+        let mut statement = self.connection().prepare(&sql)?;
+        let mut rows = statement.query(params_from_iter(values.iter()))?;
+        let mut runs: Vec<Run> = Vec::new();
+        let mut last_run = None;
+        while let Some(row) = rows.next()? {
+            let run: i64 = row.get("run_last")?;
+            if last_run != Some(run) {
+                if runs.len() == query.limit {
+                    break;
+                }
+                last_run = Some(run);
+                runs.push(Run::read(row)?);
+            }
+            if let Some(run) = runs.last_mut() {
+                run.add(row)?;
+            }
+        }
+        Ok(runs)
+    }
+
+    fn bind_selection(
+        &self,
+        query: &ChangesQuery,
+        values: &mut [SqlValue],
+    ) -> Result<(), DatabaseError> {
+        if let Some(selection) = &query.selection {
+            for (value, selected) in values.iter_mut().zip(self.selected(selection)?) {
+                *value = selected;
+            }
+        }
+        Ok(())
     }
 
     /// The parameters of [`IS_SELECTED`]: the numbers of the first and of the last entry between
@@ -404,14 +512,9 @@ fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Res
     Ok(Version(numbers.into_iter().max().unwrap_or(0)))
 }
 
-/// The statement for a page of entries after the number `after`, with one entry more, which tells
-/// whether further pages follow. Each resource is read along its own part of the index. The first
-/// four values are for [`IS_SELECTED`].
-pub(super) fn select(
-    query: &ChangesQuery,
-    resources: &[&'static Resource],
-    after: Version,
-) -> (String, Vec<SqlValue>) {
+/// The conditions on an entry but its resource, and the values: four for [`IS_SELECTED`], then `after`
+/// and one more than the limit of the query.
+fn conditions(query: &ChangesQuery, after: Version) -> (String, Vec<SqlValue>) {
     let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut values = vec![SqlValue::Null; 4];
     values.extend([after.0.into(), limit.into()]);
@@ -435,6 +538,17 @@ pub(super) fn select(
     if query.selection.is_some() {
         tests.push_str(&format!(" AND {IS_SELECTED}"));
     }
+    (tests, values)
+}
+
+/// The statement for a page of entries after the number `after`, with one entry more, which tells
+/// whether further pages follow. Each resource is read along its own part of the index.
+pub(super) fn select(
+    query: &ChangesQuery,
+    resources: &[&'static Resource],
+    after: Version,
+) -> (String, Vec<SqlValue>) {
+    let (tests, mut values) = conditions(query, after);
     let direction = if query.start == Start::Newest { "DESC" } else { "ASC" };
     let parts: Vec<String> = resources
         .iter()
@@ -451,7 +565,7 @@ pub(super) fn select(
     }
     let seqs = parts.join(" UNION ALL ");
     let sql = format!(
-        "SELECT {ENTRY_COLUMNS} FROM changes WHERE seq IN ({seqs}) ORDER BY seq {direction} LIMIT ?6"
+        "SELECT {ENTRY_COLUMNS}, {BY} FROM changes WHERE seq IN ({seqs}) ORDER BY seq {direction} LIMIT ?6"
     );
     (sql, values)
 }

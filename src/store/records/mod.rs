@@ -19,8 +19,8 @@ mod versions;
 mod write;
 
 pub use change_log::{
-    Actor, ChangeContext, ChangesPage, ChangesQuery, EntryFilter, KeyLabel, Position, Selection,
-    Start,
+    Actor, ChangeContext, ChangesPage, ChangesQuery, EntryFilter, KeyLabel, Position, Run,
+    Selection, Start,
 };
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;

@@ -515,7 +515,8 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
     add_customer(&tenants(&directory).open(ONE).unwrap(), "");
     let mut file = TenantFile::open(directory.path(), ONE).unwrap();
     let at = context().at;
-    let context = ChangeContext { at, actor: Actor::Command { name: "import", run: Uuid::nil() } };
+    let context =
+        ChangeContext { at, actor: Actor::Command { name: "import".to_owned(), run: Uuid::nil() } };
     let employee = |n: usize| -> Vec<Value> {
         let value = |field: &Field| match (field.kind, field.required) {
             (Kind::Integer, _) => Value::Integer(1),
