@@ -1,5 +1,5 @@
 //! What the API reads: query strings, cursors, and JSON bodies for every resource. Each response is
-//! one of the contract.
+//! as the OpenAPI document describes it.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ use tenantdesk::model;
 
 use super::{fuzz, words};
 use crate::support::raw::{Answer, Client, request};
-use crate::support::{ALL, InProcess, encoded};
+use crate::support::{ALL, InProcess, encoded, schema};
 
 /// A service whose tenant has records that others may refer to, and one connection to it.
 struct Fixture {
@@ -43,8 +43,11 @@ impl Fixture {
             [200, 201, 400, 409, 422].contains(&answer.status),
             "{method} {target}: {answer:?}"
         );
-        if answer.status >= 400 {
-            assert_eq!(answer.json()["error"]["status"], answer.status);
+        let headers: Vec<_> = answer.headers.clone().into_iter().collect();
+        let (status, body) = (answer.status, &answer.body);
+        let described = schema::Answer { method, target, status, headers: &headers, body };
+        if let Err(fault) = described.check() {
+            panic!("not as described: {fault}: {method} {target}: {answer:?}");
         }
         answer
     }
