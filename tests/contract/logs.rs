@@ -1,4 +1,5 @@
-//! Contract section 11: the log has one line for each request, and no secret.
+//! Contract section 11: the log has one line for each request, and no secret. No header of a client can
+//! add an address to the log.
 
 use serde_json::{Value, json};
 
@@ -145,5 +146,45 @@ fn a_path_is_logged_in_ascii_whichever_part_refuses_the_request() {
     for line in lines_with_unprintable_path(Setup::plain().option("--log-format").option("json")) {
         let document: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(document["path"], escaped, "{line}");
+    }
+}
+
+/// The access log entry of a request with these headers.
+fn line_of(server: &TestServer, headers: &str) -> String {
+    let id = uuid();
+    let mut client = Client::connect(server.address());
+    client
+        .send(format!("GET /readyz HTTP/1.1\r\nHost: desk\r\nX-Request-Id: {id}\r\n{headers}\r\n"));
+    assert_eq!(client.answer().status, 200);
+    until("it is logged", || {
+        server.log().lines().find(|line| line.contains(&id)).map(str::to_owned)
+    })
+}
+
+#[test]
+fn the_log_has_the_address_that_the_last_stranger_had() {
+    let setup = Setup::plain().option("--trusted-proxy=192.0.2.0/24");
+    let server = setup.option("--trusted-proxy=2001:db8::1").start();
+    let is = |headers: &str, address: &str| {
+        let line = line_of(&server, headers);
+        assert!(line.ends_with(&format!("client={address}")), "{line}");
+    };
+    is("", "127.0.0.1");
+    is("X-Forwarded-For: 198.51.100.4\r\n", "198.51.100.4");
+    // The proxies append an address to the header that the client sent.
+    is("X-Forwarded-For: 203.0.113.7, 198.51.100.4, 192.0.2.8\r\n", "198.51.100.4");
+    is(
+        "X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-For: 198.51.100.4, 2001:db8::1\r\n",
+        "198.51.100.4",
+    );
+    is("X-Forwarded-For: 203.0.113.7, nonsense, 192.0.2.8\r\n", "192.0.2.8");
+    is("X-Forwarded-For: 203.0.113.7, 2001:470::1\r\n", "2001:470::1");
+    for forged in [
+        "Forwarded: for=203.0.113.7",
+        "X-Real-IP: 203.0.113.7",
+        "Client: 203.0.113.7",
+        "request-metadata: a 203.0.113.7 0 0",
+    ] {
+        is(&format!("{forged}\r\n"), "127.0.0.1");
     }
 }

@@ -25,7 +25,6 @@ mod operator;
 mod power_loss;
 mod recorder;
 mod run;
-mod self_test;
 #[path = "../support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;

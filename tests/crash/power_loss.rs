@@ -10,7 +10,7 @@ use crate::disk::{Image, Loss, digest, write};
 use crate::examination::{With, examine};
 use crate::failed_syncs;
 use crate::history::History;
-use crate::recorder::{Kind, temporary_directory};
+use crate::recorder::{Kind, Record, temporary_directory};
 use crate::run::{self, Run};
 use crate::support::DataDir;
 use crate::support::in_process::AppServer;
@@ -253,4 +253,58 @@ fn an_upgrade_of_1_0_0() {
 #[test]
 fn a_restore_into_a_new_data_directory() {
     assert_nothing_is_lost(&run::restore_anew(), 10);
+}
+
+/// Enough moments of a short run that one of them is after an answer and before the next sync of
+/// the database.
+const FEW_MOMENTS: usize = 8;
+
+#[track_caller]
+fn assert_reports(run: &Run, loss: &str) {
+    let Report { findings, .. } = fail(run, FEW_MOMENTS);
+    assert!(
+        findings.iter().any(|finding| finding.text.contains(loss)),
+        "{loss:?} is not reported: {}",
+        summary(&findings)
+    );
+}
+
+/// The run, where the syncs that `concerns` selects have no effect.
+fn without_syncs(mut run: Run, concerns: impl Fn(&Record) -> bool) -> Run {
+    for record in run.log.records.iter_mut().filter(|record| concerns(record)) {
+        match record.kind {
+            // As if it had begun before the first write.
+            Kind::Sync => record.offset = 0,
+            Kind::SyncDirectory => record.failed = true,
+            _ => (),
+        }
+    }
+    run
+}
+
+/// `synchronous=NORMAL` does not sync the log at a commit.
+#[test]
+#[ignore = "takes 2 s; `make proof` runs it"]
+fn proof_commits_that_are_not_synced_are_reported() {
+    let run = without_syncs(run::first_start(), |record| record.path == "data/tenants/1.db-wal");
+    assert_reports(&run, "is lost");
+}
+
+#[test]
+#[ignore = "takes 2 s; `make proof` runs it"]
+fn proof_names_that_are_not_synced_are_reported() {
+    let run = without_syncs(run::first_start(), |record| record.kind == Kind::SyncDirectory);
+    assert_reports(&run, "the data directory is lost");
+    let run = without_syncs(run::first_start(), |record| record.path == "data/tenants");
+    assert_reports(&run, "tenants/1.db");
+}
+
+#[test]
+#[ignore = "takes 2 s; `make proof` runs it"]
+fn proof_answers_before_the_commit_are_reported() {
+    let mut run = run::first_start();
+    for change in run.clients.iter_mut().flat_map(|client| &mut client.history.changes) {
+        change.acknowledged = Some(change.started);
+    }
+    assert_reports(&run, "is lost");
 }

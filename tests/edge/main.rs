@@ -14,7 +14,6 @@
 mod support;
 
 mod attacks;
-mod client_address;
 mod edge_server;
 mod faults;
 mod fixture;

@@ -15,7 +15,6 @@ mod support;
 mod clients;
 mod guide;
 mod package;
-mod pair;
 mod secrets;
-mod sync;
+mod settings;
 mod webhook;

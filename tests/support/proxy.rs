@@ -12,11 +12,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::tls::Stream;
+use super::tls::{self, Stream};
 use super::{DEADLINE, example, uuid};
 
 /// The environment variable that names the [`Deployment`] of this run.
@@ -467,29 +466,16 @@ struct Certificate {
     home: tempfile::TempDir,
 }
 
-/// The certificate of all running proxies of this process, issued by an authority that only these
-/// tests trust. Its directory is removed with the last proxy.
+/// The certificate of all running proxies of this process. Its directory is removed with the last
+/// proxy.
 fn certificate() -> Arc<Certificate> {
     static LAST: Mutex<Weak<Certificate>> = Mutex::new(Weak::new());
     let mut last = LAST.lock().unwrap();
     last.upgrade().unwrap_or_else(|| {
         let home = tempfile::tempdir().unwrap();
-        let directory = home.path();
-        let script = format!(
-            "cd '{}'\n\
-             new() {{ openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \"$@\"; }}\n\
-             new -x509 -subj /CN=authority -keyout ca.key -out ca.pem\n\
-             new -subj /CN={HOST} -keyout key.pem -out request.pem\n\
-             printf 'subjectAltName=DNS:{HOST},DNS:*.{HOST}\\nbasicConstraints=CA:FALSE\\n' > names\n\
-             openssl x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem",
-            directory.display()
-        );
-        let made = Command::new("sh").args(["-ec", &script]).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(directory.join("ca.pem")).unwrap()).unwrap();
-        let config = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
-        let (certificate, key) = (directory.join("cert.pem"), directory.join("key.pem"));
+        let files = tls::Certificate::make(home.path());
+        let config = files.trusted();
+        let tls::Certificate { certificate, key } = files;
         let made = Arc::new(Certificate { certificate, key, config, home });
         *last = Arc::downgrade(&made);
         made

@@ -1,4 +1,4 @@
-//! HTTPS for the client of the tests, and certificates for 127.0.0.1.
+//! HTTPS for the client of the tests, and certificates.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -19,13 +19,15 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Makes one for 127.0.0.1, in `directory`; files of an earlier one are overwritten.
+    /// Makes one for 127.0.0.1 and the hosts of the proxies, in `directory`. Files of an earlier one
+    /// are overwritten.
     pub(crate) fn make(directory: &Path) -> Certificate {
         let files =
             Certificate { certificate: directory.join("cert.pem"), key: directory.join("key.pem") };
         let made = Command::new("openssl")
             .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes".split(' '))
-            .args("-days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1".split(' '))
+            .args("-days 2 -subj /CN=localhost -addext".split(' '))
+            .arg("subjectAltName=IP:127.0.0.1,DNS:desk.example,DNS:*.desk.example")
             // rustls accepts no certificate of an authority from a server.
             .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out"])
             .arg(&files.certificate)

@@ -1,0 +1,210 @@
+//! The settings of `examples/` for other programs: the units of systemd, the command of `sync`, and
+//! the files of `pair`. `lab/test-pair` runs the steps of its README in virtual machines.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::server::Output;
+use crate::support::{ALL, Api, TestServer, example};
+
+const UNITS: [&str; 7] = [
+    "alert/tenantdesk-alert@.service",
+    "systemd/tenantdesk.service",
+    "systemd/tenantdesk-backup.service",
+    "standby/tenantdesk-copy.service",
+    "standby/tenantdesk-take-over.service",
+    "sync/tenantdesk-sync@.service",
+    "webhook/tenantdesk-webhook@.service",
+];
+
+/// A setting that it does not know, a value that it does not take.
+#[test]
+fn systemd_has_nothing_to_say_against_the_units() {
+    let directory = tempfile::tempdir().unwrap();
+    let programs = directory.path().join("bin");
+    fs::create_dir(&programs).unwrap();
+    for program in
+        ["tenantdesk", "tenantdesk-alert", "litestream", "take-over", "tenantdesk-webhook"]
+    {
+        std::os::unix::fs::symlink("/bin/true", programs.join(program)).unwrap();
+    }
+    let mut command = Command::new("systemd-analyze");
+    command.args(["verify", "--man=no", "--recursive-errors=no"]);
+    let timers = ["systemd/tenantdesk-backup.timer", "sync/tenantdesk-sync@.timer"];
+    for unit in UNITS.into_iter().chain(timers) {
+        let text = fs::read_to_string(example(unit)).unwrap();
+        let copy = directory.path().join(Path::new(unit).file_name().unwrap());
+        fs::write(&copy, text.replace("/usr/local/bin", programs.to_str().unwrap())).unwrap();
+        command.arg(copy);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("tenantdesk"), "{said}");
+}
+
+/// The exposure that systemd sees, 0 to 10, for each unit.
+#[test]
+fn the_units_are_as_closed_as_they_can_be() {
+    for unit in UNITS {
+        let output = Command::new("systemd-analyze")
+            .args(["security", "--offline=yes", "--no-pager", "--threshold=20"])
+            .arg(example(unit))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
+        let exposure =
+            said.lines().find_map(|line| line.split("exposure level for ").nth(1)).unwrap();
+        let level: f64 = exposure.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert!(level < 2.0, "{exposure}");
+    }
+}
+
+/// The program accepts every word of the command lines in the units.
+#[test]
+fn the_units_call_the_program_as_it_wants_to_be_called() {
+    let server = TestServer::start();
+    for unit in UNITS {
+        let text = fs::read_to_string(example(unit)).unwrap();
+        let calls = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("Exec")?.split_once("/usr/local/bin/tenantdesk "));
+        for (_, words) in calls {
+            let words: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
+            server.cli(&words).done();
+        }
+        for variable in
+            text.split_whitespace().filter(|word| word.starts_with("Environment=TENANTDESK_"))
+        {
+            let name = variable.trim_start_matches("Environment=").split('=').next().unwrap();
+            assert!(server.cli(&["serve", "--help"]).done().stdout.contains(name), "{name}");
+        }
+    }
+    server.anonymous().get("/healthz").is(200);
+}
+
+/// Runs the unit's command for the tenant shop, with this export.
+fn sync(server: &TestServer, export: &str) -> Output {
+    let unit = fs::read_to_string(example("sync/tenantdesk-sync@.service")).unwrap();
+    let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let file = server.home().join("shop.csv");
+    std::fs::write(&file, export).unwrap();
+    let command = command
+        .replace("/var/lib/tenantdesk-sync/%i.csv", file.to_str().unwrap())
+        .replace("%i", "shop");
+    let mut words = command.split(' ');
+    assert_eq!(Path::new(words.next().unwrap()).file_name().unwrap(), "tenantdesk");
+    server.cli(&["--json"].into_iter().chain(words).collect::<Vec<_>>())
+}
+
+fn counts(output: &Output) -> [Value; 3] {
+    ["created", "changed", "unchanged"].map(|name| output.json()[name].clone())
+}
+
+fn employee(api: &Api, email: &str) -> Value {
+    api.all(&format!("/employees.php?email={email}")).remove(0)
+}
+
+#[test]
+fn the_sync_creates_changes_and_deactivates_and_leaves_the_rest_alone() {
+    let server = TestServer::start();
+    let api = server.with_key(&server.tenant("shop").key(ALL).key);
+    let customer =
+        api.create("/customers.php", json!({"name": "Müller", "customer_number": "C-1001"}));
+    let known = |number: &str, email: &str| {
+        let body = json!({"customer_id": customer, "employee_number": number, "email": email,
+            "notes": "by hand"});
+        api.create("/employees.php", body)
+    };
+    known("E-0001", "eva.meier@mueller.example");
+    known("E-0099", "nobody.knows@mueller.example");
+    let export = fs::read_to_string(example("sync/employees.csv")).unwrap();
+
+    assert_eq!(counts(&sync(&server, &export).done()), [3, 1, 0]);
+    let eva = employee(&api, "eva.brandt@mueller.example");
+    assert_eq!((&eva["first_name"], &eva["notes"]), (&json!("Eva"), &json!("by hand")));
+    assert_eq!(employee(&api, "tom.becker@mueller.example")["is_active"], false);
+    assert_eq!(employee(&api, "nobody.knows@mueller.example")["is_active"], true);
+
+    let left = export.replace("Technician,true", "Technician,false");
+    assert_eq!(counts(&sync(&server, &left).done()), [0, 1, 3]);
+    assert_eq!(employee(&api, "jan.kowalski@mueller.example")["is_active"], false);
+    let cut_off: String = left.lines().take(2).map(|line| format!("{line}\n")).collect();
+    assert_eq!(counts(&sync(&server, &cut_off).done()), [0, 0, 1]);
+    assert_eq!(api.total("/employees.php"), 5, "nobody is deleted");
+}
+
+#[test]
+fn an_export_that_names_somebody_twice_changes_nothing() {
+    let server = TestServer::start();
+    let api = server.with_key(&server.tenant("shop").key(ALL).key);
+    api.create("/customers.php", json!({"name": "Müller", "customer_number": "C-1001"}));
+    let export = fs::read_to_string(example("sync/employees.csv")).unwrap();
+    let twice = export.clone() + export.lines().last().unwrap() + "\n";
+    let refused = sync(&server, &twice).ends_with(1);
+    assert!(refused.stderr.contains("line 6: employee_number: ambiguous_record"), "{refused:?}");
+    assert_eq!(api.total("/employees.php"), 0);
+}
+
+const PAIR: [&str; 6] =
+    ["cluster.crm", "corosync.conf", "firewall.nft", "pair.conf", "sbd", "tenantdesk.res"];
+
+fn pair_file(name: &str) -> String {
+    fs::read_to_string(example("pair").join(name)).unwrap()
+}
+
+/// The address that `text` begins with.
+fn address(text: &str) -> &str {
+    text.split(|c: char| !(c.is_ascii_digit() || c == '.')).next().unwrap().trim_end_matches('.')
+}
+
+/// Every address of the example's two networks.
+fn addresses(text: &str) -> BTreeSet<&str> {
+    let starts = ["10.77.0.", "192.0.2."].iter().flat_map(|network| text.match_indices(network));
+    starts.map(|(at, _)| address(&text[at..])).collect()
+}
+
+#[test]
+fn the_readme_lists_every_address_of_the_files() {
+    let readme = pair_file("README.md");
+    let listed: String = readme
+        .lines()
+        .skip_while(|line| !line.starts_with("| in the files and commands |"))
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    let files: Vec<String> = PAIR.iter().map(|name| pair_file(name)).collect();
+    let used: BTreeSet<&str> = files.iter().flat_map(|text| addresses(text)).collect();
+    assert_eq!(used, addresses(&listed));
+}
+
+/// The number after the first `name` in `text`.
+fn number(text: &str, name: &str) -> u64 {
+    let after = text.split(name).nth(1).unwrap();
+    after.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+/// Pacemaker takes the other machine for reset after `stonith-watchdog-timeout`. By then that
+/// machine must have lost its quorum, and its watchdog must have reset it.
+#[test]
+fn a_machine_is_reset_before_the_other_one_takes_it_for_reset() {
+    let (cluster, corosync, sbd) =
+        (pair_file("cluster.crm"), pair_file("corosync.conf"), pair_file("sbd"));
+    let taken_for_reset = number(&cluster, "stonith-watchdog-timeout=");
+    let quorum_lost = number(&corosync, "\n    sync_timeout: ").div_ceil(1000);
+    let reset = number(&sbd, "SBD_WATCHDOG_TIMEOUT=");
+    assert!(taken_for_reset > quorum_lost + reset, "{taken_for_reset} {quorum_lost} {reset}");
+}
+
+/// Pacemaker resets a machine on which something does not stop in time.
+#[test]
+fn a_busy_machine_has_time_to_stop_and_the_backup_resets_none() {
+    let cluster = pair_file("cluster.crm");
+    assert!(number(&cluster, "op_defaults timeout=") >= 100);
+    let backup = cluster.split("\nprimitive backup ").nth(1).unwrap();
+    let backup = backup.split("\ngroup ").next().unwrap();
+    assert_eq!(backup.matches(" on-fail=ignore").count(), 3, "{backup}");
+}
