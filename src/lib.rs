@@ -8,6 +8,9 @@
 //! Absent on purpose: async code outside the edge, an ORM, global state, caches of keys or records.
 //! docs/decisions.md says why.
 
+// The tests may panic, and the program may not.
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
 pub mod api;
 pub mod cli;
 pub mod clock;

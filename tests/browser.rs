@@ -1,7 +1,5 @@
 //! The pages in a real browser: the scripts of `tests/browser` drive it against the shipped binary.
 
-#![expect(clippy::expect_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::process::Command;
 

@@ -1,8 +1,6 @@
 //! The documents agree with the service and its code: the table of errors in `docs/api.md`, the paths
 //! of files, and the layers of ARCHITECTURE.md.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,14 +1,6 @@
 //! Black-box tests of the contract: one module for each section. Each test name states what a
 //! client or an operator observes.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
 #[path = "../support/mod.rs"]
 #[expect(dead_code, reason = "each test binary needs another part of it")]
 mod support;

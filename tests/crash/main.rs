@@ -5,14 +5,6 @@
 //! directory, and makes calls fail. Without `CRASH_MOMENTS`, the number of moments at which the
 //! power fails, a sample is tried of everything.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
 mod client;
 mod command_faults;
 mod damage;

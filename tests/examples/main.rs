@@ -1,13 +1,5 @@
 //! What users copy runs as it is printed: `examples/`, the README, the guide, the package.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
 #[path = "../support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;

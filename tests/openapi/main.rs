@@ -5,13 +5,6 @@
 //! should send. The service also accepts an empty text for null and 1 for true; only `docs/api.md`
 //! says so, to keep the types of generated clients.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
 mod components;
 mod operations;
 mod paths;

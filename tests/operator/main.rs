@@ -1,13 +1,5 @@
 //! The tools of operators: supervision, metrics, `doctor`, help texts, spreadsheets.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
 #[path = "../support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;

@@ -1,13 +1,5 @@
 //! The panel (contract section 9) without JavaScript. `tests/browser` tests the pages in a browser.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
 mod forms;
 mod keys;
 mod server;

@@ -2,14 +2,6 @@
 //! limits, and a tenant that moves between two machines. The modules of `tests/contract` that a
 //! proxy can change run behind them in `contract/deployments.rs`.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
 #[path = "../support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
