@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use encoding_rs::Encoding;
 
-use super::columns::{AmountForm, Columns, TitleDoubt, cents_of};
+use super::columns::{AmountForm, Columns, ReferenceColumn, TitleDoubt, cents_of};
 use super::csv::without_midnight;
 use super::import::unsuitable;
 use super::map::parse_date;
@@ -28,6 +28,7 @@ pub fn draft(
     let mut reader = DraftReader { columns: &columns, headings, doubt: None, formats, is_cut };
     source.read(&mut |place, row| reader.take_row(place, row))?;
     let DraftReader { mut headings, formats, .. } = reader;
+    choose_references(&columns, &mut headings);
     headings.iter_mut().for_each(Heading::drop_unfit);
     if headings.is_empty() {
         return Err(unsuitable("the file is empty"));
@@ -55,6 +56,32 @@ pub fn draft(
         text += &format!("\n[formats]\n{formats}");
     }
     Ok(text)
+}
+
+/// Lets the cells decide whether a column such as `Kunde` has numbers, addresses or names.
+fn choose_references(columns: &Columns<'_>, headings: &mut [Heading]) {
+    let mut taken: Vec<String> = headings.iter().map(|heading| heading.name.clone()).collect();
+    for heading in headings {
+        let Heading { addresses, numbers, names, .. } = *heading;
+        let column = columns.references.iter().find(|column| column.name == heading.name);
+        let Some(column) = column.filter(|_| addresses + numbers + names > 0) else { continue };
+        let end = if names > addresses + numbers {
+            "_name"
+        } else if addresses > numbers {
+            "_email"
+        } else {
+            "_number"
+        };
+        let is_better =
+            |one: &&ReferenceColumn| one.field == column.field && one.name.ends_with(end);
+        let better = columns.references.iter().find(is_better).map(|one| &one.name);
+        let is_exact = columns.find(&heading.text).name.as_ref() == Some(&heading.name);
+        if let Some(better) = better.filter(|name| !is_exact && !taken.contains(name)) {
+            taken.push(better.clone());
+            heading.name.clone_from(better);
+            heading.fits = true;
+        }
+    }
 }
 
 /// A comment if another resource has clearly more of the columns.
@@ -99,6 +126,10 @@ struct Heading {
     words: BTreeSet<String>,
     /// A value is a date or an e-mail address, if the column has these.
     fits: bool,
+    /// The values with an at sign, those with a digit, and the others.
+    addresses: u64,
+    numbers: u64,
+    names: u64,
 }
 
 struct DraftReader<'a> {
@@ -275,6 +306,11 @@ impl Heading {
         }
         if self.example.is_empty() {
             text.clone_into(&mut self.example);
+        }
+        match text {
+            text if text.contains('@') => self.addresses += 1,
+            text if text.contains(|letter: char| letter.is_ascii_digit()) => self.numbers += 1,
+            _ => self.names += 1,
         }
         // The cell may be a date with a time.
         let is_fault = matches!(cell, Cell::Fault(..));

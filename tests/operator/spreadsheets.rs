@@ -129,6 +129,54 @@ fn the_recipe_of_a_german_spreadsheet_imports_its_file() {
     assert!(corrections(&draft, &std::fs::read_to_string(map).unwrap()) <= 2, "{draft}");
 }
 
+/// The recipe: devices that name customers and people by their names, and then the same list a
+/// week later.
+#[test]
+fn the_recipe_of_a_list_of_devices_works_as_printed() {
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    let home = data_dir.home();
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/recipes/geraete.csv");
+    fs::copy(recipe, home.join("geraete.csv")).unwrap();
+    let run = |words: &[&str]| data_dir.cli(words).done().stdout;
+    let people = "name,customer_number\nMüller & Söhne GmbH,00001\nBäckerei Beck,00002\n";
+    fs::write(home.join("c.csv"), people).unwrap();
+    let people = "customer_number,first_name,last_name,email\n00001,Eva,Maier,eva@mueller.example\n\
+                  00002,Tom,Beck,tom@beck.example\n";
+    fs::write(home.join("e.csv"), people).unwrap();
+    run(&["import", "acme", "customers", "c.csv"]);
+    run(&["import", "acme", "employees", "e.csv"]);
+
+    let import = ["import", "acme", "hardware", "geraete.csv"];
+    fs::write(home.join("geraete.toml"), run(&[&import[..], &["--draft-map"]].concat())).unwrap();
+    run(&[&import[..], &["--map", "geraete.toml"]].concat());
+    let records = exported(&data_dir, "hardware");
+    let members = ["name", "customer_id", "employee_id", "warranty_until", "purchase_cost_cents"];
+    let values: Vec<Value> =
+        records.iter().map(|record| members.map(|name| record[name].clone()).into()).collect();
+    let expected = [
+        json!(["ThinkPad T14", 1, 1, "2027-03-01", 129_950]),
+        json!(["Kassendrucker", 2, null, null, 21_900]),
+        json!(["Server", 2, 2, "2026-12-01", null]),
+    ];
+    assert_eq!(values, expected);
+
+    let backdate = "UPDATE hardware SET updated_at = '2026-11-20T08:00:00Z',
+                      created_at = '2026-11-20T08:00:00Z';
+                    UPDATE changes SET at = '2026-11-20T08:00:00Z';";
+    database(&tenant.file()).execute_batch(backdate).unwrap();
+    run(&["export", "acme", "hardware", "--names", "--output", "liste.csv"]);
+    fs::write(home.join("office.csv"), "id,status\n1,in_repair\n").unwrap();
+    run(&["import", "acme", "hardware", "office.csv", "--update-by", "id"]);
+    let list = fs::read_to_string(home.join("liste.csv")).unwrap();
+    fs::write(home.join("liste.csv"), list.replace("ThinkPad T14", "ThinkPad T14 (Eva)")).unwrap();
+    let update = ["import", "acme", "hardware", "liste.csv", "--update-by", "id"];
+    let said = run(&update);
+    assert!(said.ends_with("name \"ThinkPad T14\" → \"ThinkPad T14 (Eva)\"\n"), "{said}");
+    let record = &exported(&data_dir, "hardware")[0];
+    assert_eq!([&record["name"], &record["status"]], ["ThinkPad T14 (Eva)", "in_repair"]);
+}
+
 #[test]
 fn an_exported_workbook_is_imported_without_a_change() {
     let data_dir = DataDir::new(false);
@@ -159,7 +207,7 @@ fn a_draft_turns_no_word_into_its_opposite_and_keeps_custom_fields() {
     for line in [
         r#""custom.raum" = "custom.raum""#,
         r##"# "inaktiv" = """##,
-        r##""Besitzer" = ""  # or "custom.besitzer": "Eva""##,
+        r#""Besitzer" = "employee_name""#,
         r##""Garantie" = ""  # or "custom.garantie": "24 Monate""##,
         r#""Kaufdatum" = "purchase_date""#,
         r##"# "nicht im Lager" = """##,
@@ -455,7 +503,24 @@ fn a_draft_looks_into_the_cells() {
     ] {
         assert!(employees.contains(line), "{employees}");
     }
-    let customers = draft("customers");
+    let rows = "Gerät;Kunde;Anwender\nPC;Müller GmbH;P-1\nPC;Beck;P-2\n";
+    fs::write(data_dir.home().join("p.csv"), rows).unwrap();
+    let hardware = draft("hardware");
+    for line in [r#""Kunde" = "customer_name""#, r#""Anwender" = "employee_number""#] {
+        assert!(hardware.contains(line), "{hardware}");
+    }
+}
+
+#[test]
+fn a_draft_says_that_a_file_looks_like_another_resource() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let rows = "Vorname;Nachname;Abteilung;E-Mail\nEva;Maier;IT;a@b.example\n";
+    fs::write(data_dir.home().join("p.csv"), rows).unwrap();
+    let draft = |resource| {
+        data_dir.cli(&["import", "acme", resource, "p.csv", "--draft-map"]).done().stdout
+    };
+    let (customers, employees) = (draft("customers"), draft("employees"));
     let first = "# This file looks like employees, not customers.\n";
     assert!(customers.starts_with(first) && !employees.contains(first), "{customers}");
 }
