@@ -23,7 +23,7 @@ export interface Employee {
   id: number;
   customer_id: number;
   employee_number: string | null;
-  email: string;
+  email: string | null;
   first_name: string | null;
   last_name: string | null;
   phone: string | null;

@@ -37,6 +37,7 @@ if (end) {
     date.disabled = end.value !== "date";
     date.parentElement.hidden = date.disabled;
   };
+  showDate();
   end.addEventListener("change", showDate);
   // A browser may restore the selection when it goes back to the page.
   addEventListener("pageshow", showDate);
