@@ -116,12 +116,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
-    let file_name = path.file_name().filter(|_| path.as_os_str() != "-");
-    let name = match file_name {
-        Some(file_name) => format!("import {}", file_name.to_string_lossy()),
-        None => "import".to_owned(),
-    };
-    let context = ChangeContext { at, actor: Actor::Command { name, run } };
+    let context = ChangeContext { at, actor: Actor::Command { name: log_name(path), run } };
     let wait = || print_stderr(WAITING);
     let mut changes = ChangeReport::new(options, registry.data_dir())?;
     let outcome = import.run(source, &mut file, &context, wait, &mut |finding| match finding {
@@ -132,21 +127,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         file.checkpoint();
     }
     bar.finish_and_clear();
-    report.summarize();
-    let is_table = format != FileFormat::JsonLines;
-    if is_table && arguments.map.is_none() && report.has_unknown_column() {
-        advise_map(options, arguments);
-    }
-    if let Some(faults) = report.faults.filter(|faults| !faults.is_empty()) {
-        let more = faults.len() as u64 >= MAX_FAULTS;
-        print_json(&Rejected {
-            done: "nothing",
-            tenant: &tenant.name,
-            resource: resource.plural,
-            more,
-            faults,
-        })?;
-    }
+    print_faults(options, arguments, format, report)?;
     let imported = outcome?;
     warn(&imported);
     let (document, text) = result(&import, &tenant.name, &imported);
@@ -158,6 +139,31 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         print_stderr(&way_back(options, &tenant.name, run));
     }
     Ok(())
+}
+
+/// The name of the import in the change log.
+fn log_name(path: &Path) -> String {
+    match path.file_name().filter(|_| path.as_os_str() != "-") {
+        Some(file_name) => format!("import {}", file_name.to_string_lossy()),
+        None => "import".to_owned(),
+    }
+}
+
+fn print_faults(
+    options: &GlobalOptions,
+    arguments: &Arguments,
+    format: FileFormat,
+    report: ErrorReport,
+) -> anyhow::Result<()> {
+    report.summarize();
+    let is_table = format != FileFormat::JsonLines;
+    if is_table && arguments.map.is_none() && report.has_unknown_column() {
+        advise_map(options, arguments);
+    }
+    let Some(faults) = report.faults.filter(|faults| !faults.is_empty()) else { return Ok(()) };
+    let Arguments { tenant, resource, .. } = arguments;
+    let more = faults.len() as u64 >= MAX_FAULTS;
+    print_json(&Rejected { done: "nothing", tenant, resource: resource.plural, more, faults })
 }
 
 /// What an update changes. Standard output shows the first records, and with `--json` all.

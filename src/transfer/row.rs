@@ -547,7 +547,8 @@ impl<'a> RowValidator<'a> {
             }
             if let Some(column) = self.emptied_beside_id(field, &cells, past)? {
                 let message = format!(
-                    "\"{column}\" is empty, but \"{0}\" is not. To remove the {1}, empty \"{0}\", too.",
+                    "\"{column}\" is empty, but \"{0}\" is not. To remove the {1}, empty \"{0}\", \
+                     too.",
                     field.name, target.name
                 );
                 self.add_error(&column, "bad_request", message);
@@ -583,15 +584,26 @@ impl<'a> RowValidator<'a> {
         if let [RecordId(id)] = *found {
             return Ok(Some(Value::Integer(id)));
         }
+        self.add_ambiguous(field, target, &terms, &found)?;
+        Ok(None)
+    }
+
+    fn add_ambiguous(
+        &mut self,
+        field: &Field,
+        target: &'static Resource,
+        terms: &[Term],
+        found: &[RecordId],
+    ) -> Result<(), DatabaseError> {
         let message = format!(
             "Several {} have {}: {}. Name one by its id or number.",
             target.plural,
-            list(&terms),
-            self.finder.list(target, &found)?
+            list(terms),
+            self.finder.list(target, found)?
         );
         let column = terms.first().map_or(field.name, |term| &term.column);
         self.add_error(column, "ambiguous_reference", message);
-        Ok(None)
+        Ok(())
     }
 
     /// Of several records, the one to which the stored record refers, or those of the row's customer.
