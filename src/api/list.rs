@@ -3,17 +3,18 @@
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest, Sha256};
 
-use super::query::{INCLUDE, Query, filters, invalid_parameter, parse_custom, parse_filter};
+use super::query::{AT, INCLUDE, Query, filters, invalid_parameter, parse_custom, parse_filter};
 use super::routes::insufficient_scope;
+use crate::clock::Timestamp;
 use crate::http::{ApiError, Request, Response};
 use crate::json_writer::JsonWriter;
 use crate::model::custom::PREFIX;
 use crate::model::validation::is_positive_integer;
 use crate::model::{
-    Access, Field, ID, Inclusion, KeysetPosition, ListQuery, RecordId, Resource, Scope, Scopes,
-    Value,
+    Access, Field, ID, Inclusion, KeysetPosition, ListQuery, PastMoment, RecordId, Resource, Scope,
+    Scopes, Value, Version,
 };
-use crate::store::{Deadline, Tenant};
+use crate::store::{Deadline, Reading, Tenant};
 
 /// Records on a page if `limit` is absent.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -25,7 +26,7 @@ pub const MAX_WORDS: usize = 20;
 pub const MAX_SEARCH_LENGTH: usize = 200;
 
 /// Every list parameter in the order of the reference.
-pub static PARAMETERS: [&str; 6] = ["limit", "cursor", "sort", "total", "q", "include"];
+pub static PARAMETERS: [&str; 7] = ["limit", "cursor", "sort", "total", "q", "include", AT];
 
 /// The parameters of the resource's lists. Records without references have no `include`.
 pub fn parameters(resource: &'static Resource) -> impl Iterator<Item = &'static str> {
@@ -41,9 +42,18 @@ pub(super) fn read(
     query: &Query,
     scopes: Scopes,
 ) -> Result<Response, ApiError> {
-    let list = parse(resource, query, scopes)?;
-    let page = tenant.read(Deadline::new(&request.abandoned), |reading| reading.page(&list))?;
-    let cursor = page.next.map(|position| write_cursor(&position, resource, query));
+    let mut list = parse(resource, query, scopes, request.received_at.timestamp())?;
+    let deadline = Deadline::new(&request.abandoned);
+    let page = match list.moment {
+        None => tenant.read(deadline, |reading| reading.page(&list))?,
+        Some(moment) => {
+            let read = |reading: &Reading<'_>, last| Ok((last, reading.past_page(&list, last)?));
+            let (last, page) = tenant.read_past(deadline, moment, read)?;
+            list.moment = Some(PastMoment { last: Some(last), ..moment });
+            page
+        }
+    };
+    let cursor = page.next.map(|position| write_cursor(&position, resource, query, list.moment));
     let response = page_response(&page.json, |body| {
         body.member("next_cursor", &cursor);
         if let Some(total) = page.total {
@@ -77,6 +87,7 @@ pub fn parse(
     resource: &'static Resource,
     query: &Query,
     scopes: Scopes,
+    now: Timestamp,
 ) -> Result<ListQuery, ApiError> {
     // Any name may follow `custom.`. The message about `customs.room` suggests `custom.room`.
     let behind_a_dot = query.names().filter_map(|name| Some(name.split_once('.')?.1));
@@ -99,6 +110,7 @@ pub fn parse(
         limit: parse_limit(query)?,
         after: None,
         total: parse_total(query)?,
+        moment: query.at(now)?.map(|at| PastMoment { at, last: None }),
         include: parse_include(resource, query, scopes)?,
     };
     for filter in filters(resource) {
@@ -107,7 +119,9 @@ pub fn parse(
         }
     }
     let cursor = query.get("cursor").filter(|cursor| !cursor.is_empty());
-    list.after = cursor.map(|cursor| parse_cursor(cursor, resource, query)).transpose()?;
+    if let Some(cursor) = cursor {
+        (list.after, list.moment) = parse_cursor(cursor, resource, query, list.moment)?;
+    }
     Ok(list)
 }
 
@@ -259,16 +273,23 @@ pub(super) fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// The kind byte of a list's cursor. The fingerprint of the list follows, then the id and the sort
-/// value of the last record on the page.
+/// The kind byte of a list's cursor. The fingerprint of the list follows, the last entry that belongs
+/// to the moment of a list of the past, then the id and the sort value of the last record on the page.
 ///
 /// Example: the first page of `sort=city` ends with record 7 in Kiel. The next page begins behind
 /// (`Kiel`, 7) in that order, even if record 7 has been deleted since. The fingerprint names the
 /// list: behind (`Kiel`, 7) of a list by `email`, the client would silently miss records.
-const LIST_KIND: u8 = 1;
+const LIST_KIND: u8 = 2;
 
-pub fn write_cursor(position: &KeysetPosition, resource: &Resource, query: &Query) -> String {
-    let mut bytes = fingerprint(resource, query).to_vec();
+pub fn write_cursor(
+    position: &KeysetPosition,
+    resource: &Resource,
+    query: &Query,
+    moment: Option<PastMoment>,
+) -> String {
+    let mut bytes = fingerprint(resource, query, moment).to_vec();
+    let last = moment.and_then(|moment| moment.last).map_or(0, |Version(last)| last);
+    bytes.extend_from_slice(&last.to_be_bytes());
     bytes.extend_from_slice(&position.id.0.to_be_bytes());
     match &position.value {
         // No list is sorted by custom fields.
@@ -295,19 +316,21 @@ fn parse_cursor(
     text: &str,
     resource: &Resource,
     query: &Query,
-) -> Result<KeysetPosition, ApiError> {
-    let (list_fingerprint, position) = decode_cursor(text, LIST_KIND, list_position)?;
-    if list_fingerprint != fingerprint(resource, query) {
+    moment: Option<PastMoment>,
+) -> Result<(Option<KeysetPosition>, Option<PastMoment>), ApiError> {
+    let (list_fingerprint, last, position) = decode_cursor(text, LIST_KIND, list_position)?;
+    if list_fingerprint != fingerprint(resource, query, moment) {
         return Err(ApiError::bad_request(
             "The query parameter \"cursor\" belongs to another list. Send it with the resource, \
-             sort, filters and q that it came with.",
+             sort, filters, q and at that it came with.",
         ));
     }
-    Ok(position)
+    Ok((Some(position), moment.map(|moment| PastMoment { last: Some(last), ..moment })))
 }
 
-fn list_position(bytes: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
+fn list_position(bytes: &[u8]) -> Option<([u8; CHECKSUM], Version, KeysetPosition)> {
     let (list_fingerprint, rest) = bytes.split_first_chunk::<CHECKSUM>()?;
+    let (last, rest) = rest.split_first_chunk::<8>()?;
     let (id, rest) = rest.split_first_chunk::<8>()?;
     let (tag, rest) = rest.split_first()?;
     let value = match (tag, rest) {
@@ -318,17 +341,22 @@ fn list_position(bytes: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
         _ => return None,
     };
     let id = RecordId(i64::from_be_bytes(*id));
-    Some((*list_fingerprint, KeysetPosition { value, id }))
+    let last = Version(i64::from_be_bytes(*last));
+    Some((*list_fingerprint, last, KeysetPosition { value, id }))
 }
 
 /// The checksum of the resource and of the parameters that select and order its records, whatever
 /// their order in the query. The others may change from page to page.
-fn fingerprint(resource: &Resource, query: &Query) -> [u8; CHECKSUM] {
+///
+/// `at` counts as a moment, whatever its spelling.
+fn fingerprint(resource: &Resource, query: &Query, moment: Option<PastMoment>) -> [u8; CHECKSUM] {
+    let at = moment.map(|moment| moment.at.to_string());
     let mut parameters: Vec<(&str, &str)> = query
         .pairs()
-        .filter(|(name, _)| !matches!(*name, "limit" | "cursor" | "total" | INCLUDE))
+        .filter(|(name, _)| !matches!(*name, "limit" | "cursor" | "total" | INCLUDE | AT))
         // The default.
         .filter(|pair| *pair != ("sort", ID.name))
+        .chain(at.as_deref().map(|at| (AT, at)))
         .collect();
     parameters.sort_unstable();
     // Texts can always be written.

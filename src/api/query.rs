@@ -2,16 +2,20 @@
 //! the messages about parameters that TenantDesk does not have.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use crate::clock;
+use crate::clock::{self, Timestamp};
 use crate::http::ApiError;
 use crate::http::request::{decode_form, form_pairs};
 use crate::model::custom::{NAME_RULE, PREFIX, name_in, split_range};
 use crate::model::validation::{is_integer, is_positive_integer, shorten};
-use crate::model::{ALL, Bound, Field, ID, Json, Kind, RecordId, Resource, Value};
+use crate::model::{ALL, Bound, Field, ID, Json, Kind, RecordId, Resource, UPDATED_AT, Value};
 use crate::words;
+
+/// The parameter for a moment of the past.
+pub const AT: &str = "at";
 
 /// The only parameter that a request may repeat: many generated clients repeat a list.
 pub const INCLUDE: &str = "include";
@@ -90,6 +94,29 @@ impl Query {
             "send a positive integer without sign or leading zero, such as 12"
         };
         Err(invalid_parameter("id", text, expectation))
+    }
+
+    /// The parameter `at`: a second that is over, or the end of a day that is.
+    ///
+    /// # Errors
+    ///
+    /// `bad_request` for another text, for the second `now` and for a later one.
+    pub fn at(&self, now: Timestamp) -> Result<Option<Timestamp>, ApiError> {
+        let Some(text) = self.get(AT) else { return Ok(None) };
+        let Some(stored) = clock::last_second(text) else {
+            let hint = if text.contains(' ') { " (write a \"+\" as %2B)" } else { "" };
+            let expectation = format!("{}, or a date{hint}", UPDATED_AT.expectation());
+            return Err(invalid_parameter(AT, text, &expectation));
+        };
+        match stored.parse() {
+            Ok(at) if at < now => Ok(Some(at)),
+            _ => {
+                let last = now.before(Duration::from_secs(1));
+                let expectation =
+                    format!("the last second that is over, and can be read, is {last}");
+                Err(invalid_parameter(AT, text, &expectation))
+            }
+        }
     }
 
     /// Checks that every parameter is in `known`.

@@ -8,13 +8,14 @@ use uuid::fmt::Hyphenated;
 
 use super::body::{self, Handling};
 use super::list;
-use super::query::{INCLUDE, Query, invalid_parameter};
+use super::query::{AT, INCLUDE, Query, invalid_parameter};
 use super::routes;
 use crate::http::request::parse_tags;
 use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
 use crate::model::validation::{is_empty, shorten};
 use crate::model::{
-    Field, FieldCode, FieldError, Json, JsonObject, RecordId, Resource, Rules, Scopes,
+    Field, FieldCode, FieldError, Json, JsonObject, PastMoment, RecordId, Resource, Rules, Scopes,
+    Version,
 };
 use crate::store::{
     Answer, Change, ChangeKind, Changed, Deadline, IdempotencyKey, Precondition, Reading,
@@ -34,6 +35,13 @@ pub(super) fn read(
     };
     check_alone(&query, resource)?;
     let include = list::parse_include(resource, &query, scopes)?;
+    if let Some(at) = query.at(request.received_at.timestamp())? {
+        let moment = PastMoment { at, last: None };
+        let read = |reading: &Reading<'_>, last| reading.past_json(resource, id, &include, last);
+        let found = tenant.read_past(Deadline::new(&request.abandoned), moment, read)?;
+        let json = found.ok_or(Rejection::NotFound(resource, id))?;
+        return Ok(Response::json_bytes(200, json));
+    }
     let read = |reading: &Reading<'_>| reading.json(resource, id, &include);
     let found = if include.is_empty() {
         tenant.read_one(read)?
@@ -41,11 +49,10 @@ pub(super) fn read(
         tenant.read(Deadline::new(&request.abandoned), read)?
     };
     let (json, version) = found.ok_or(Rejection::NotFound(resource, id))?;
-    if !include.is_empty() {
-        // The version says nothing about the included records, so there is no `ETag`.
+    // The version says nothing about the included records, so there is no `ETag`.
+    let Some(etag) = version.filter(|_| include.is_empty()).map(Version::etag) else {
         return Ok(Response::json_bytes(200, json));
-    }
-    let etag = version.etag();
+    };
     let response = if request.is_unchanged(&etag) {
         Response::empty(304)
     } else {
@@ -56,15 +63,16 @@ pub(super) fn read(
 
 /// Checks that no parameter of a list stands beside `id`.
 fn check_alone(query: &Query, resource: &Resource) -> Result<(), ApiError> {
-    let (known, rule): (&[&str], _) = match resource.inclusions() {
-        [] => (&["id"], "\"id\" is one record, and takes no other parameter"),
-        _ => {
-            (&["id", INCLUDE], "\"id\" is one record, and takes no other parameter but \"include\"")
-        }
+    let (known, others): (&[&str], _) = match resource.inclusions() {
+        [] => (&["id", AT], "\"at\""),
+        _ => (&["id", AT, INCLUDE], "\"include\" and \"at\""),
     };
     let Some(other) = query.names().find(|name| !known.contains(name)) else { return Ok(()) };
     let other = shorten(other);
-    Err(ApiError::bad_request(format!("{rule}. Leave out \"id\" or {other:?}.")))
+    Err(ApiError::bad_request(format!(
+        "\"id\" is one record, and takes no other parameter but {others}. Leave out \"id\" or \
+         {other:?}."
+    )))
 }
 
 /// A write that passed the checks that need no database.

@@ -14,7 +14,8 @@ use rustix::fs::fstat;
 use serde_json::{Value, json};
 use tempfile::{NamedTempFile, spooled_tempfile_in};
 
-use super::options::{GlobalOptions, open_tenant, print_document, resource};
+use super::options::{GlobalOptions, Time, open_tenant, print_document, resource};
+use crate::clock::Clock;
 use crate::files;
 use crate::model::Resource;
 use crate::store::{DatabaseError, TenantFile};
@@ -40,16 +41,25 @@ pub(super) struct ExportArguments {
     /// Write to this file, with access for the owner only, instead of standard output (`-`)
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// The records as they were at this time; a date stands for its last second in UTC
+    #[arg(long, value_name = "TIME", value_parser = Time::last)]
+    at: Option<Time>,
 }
 
 pub(super) fn run_export(
     options: &GlobalOptions,
     arguments: &ExportArguments,
 ) -> anyhow::Result<()> {
-    let ExportArguments { tenant, resource, format, names, output } = arguments;
+    let ExportArguments { tenant, resource, format, names, output, at } = arguments;
     let (registry, tenant) = open_tenant(options, tenant)?;
     let data_dir = registry.data_dir();
-    let file = TenantFile::open(data_dir, tenant.id)?;
+    let mut file = TenantFile::open(data_dir, tenant.id)?;
+    if let Some(at) = at {
+        let now = Clock::system().now().timestamp();
+        let at = at.announce().parse().ok().filter(|at| *at < now);
+        let at = at.context("--at is a time that is not over yet; nothing was exported")?;
+        file.look_back(resource, at, tenant.created_at)?;
+    }
     let by_extension = || output.as_deref().and_then(FileFormat::from_extension);
     let format = format.or_else(by_extension).unwrap_or(FileFormat::Csv);
     let path = output.as_deref().filter(|path| !is_standard_output(path));

@@ -10,6 +10,7 @@ use super::Response;
 use crate::model::{FieldError, RecordId};
 use crate::store::registry::{Inactive, RegistryError};
 use crate::store::{Rejection, StoreError};
+use crate::words::grouped;
 
 /// The properties of a code that are the same for every occurrence.
 #[derive(Clone, Copy, Debug)]
@@ -150,8 +151,9 @@ error_codes! {
         "Look at the message and the log, then ask again after the seconds in `Retry-After`.";
     ChangesGone = ("changes_gone", 410):
         "Entries of the change log after this cursor are no longer kept, or the tenant was \
-         restored.",
-        "Ask with `cursor=now`, read the lists again, and go on from the new cursor.";
+         restored. Of a moment `at`: it is before the past begins.",
+        "Ask with `cursor=now`, read the lists again, and go on from the new cursor. Ask for a later \
+         moment.";
     PreconditionFailed = ("precondition_failed", 412):
         "The record has another version than those in `If-Match`, or `update_by` finds no record for \
          `If-Match`, or one in spite of `If-None-Match`. Nothing was changed.",
@@ -387,6 +389,18 @@ impl From<StoreError> for ApiError {
                 "The list took longer than 5 seconds and was ended. Ask for less: leave out \
                  \"total\", use a filter, sort by \"id\", or search for longer words.",
             ),
+            StoreError::Gone(begin) => ApiError::new(
+                ErrorCode::ChangesGone,
+                format!(
+                    "The records of that moment are not known any more. The first moment that can \
+                     be read is {begin}."
+                ),
+            ),
+            StoreError::TooManyChanges(count) => ApiError::bad_request(format!(
+                "{} records have changed since the moment \"at\", and a list takes at most 20,000. \
+                 Ask for a later moment, or ask the operator for \"export --at\".",
+                grouped(count.unsigned_abs())
+            )),
             StoreError::Internal => ApiError::internal(),
         }
     }

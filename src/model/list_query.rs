@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::{ALL, Field, RecordId, Resource, Value};
+use super::{ALL, Field, RecordId, Resource, Value, Version};
+use crate::clock::Timestamp;
 
 /// How a filter compares a field with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +41,19 @@ pub struct ListQuery {
     /// The position after which the page begins; `None` for the first page.
     pub after: Option<KeysetPosition>,
     pub total: bool,
+    /// The moment of the past that the list shows.
+    pub moment: Option<PastMoment>,
     /// The referenced records that each record includes.
     pub include: Vec<&'static Inclusion>,
+}
+
+/// A moment of the past: the end of a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastMoment {
+    pub at: Timestamp,
+    /// The last entry of the change log that belongs to the moment. The first page finds it, and the
+    /// cursor keeps it, so that all pages show the same state.
+    pub last: Option<Version>,
 }
 
 /// A record that another one refers to.

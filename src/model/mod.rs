@@ -18,7 +18,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use field::{CREATED_AT, Custom, Field, ID, Kind, UPDATED_AT, Value};
-pub use list_query::{Bound, Inclusion, KeysetPosition, ListQuery};
+pub use list_query::{Bound, Inclusion, KeysetPosition, ListQuery, PastMoment};
 pub use references::NaturalKey;
 pub use resources::{CUSTOMER, EMPLOYEE, HARDWARE};
 pub use validation::{FieldCode, FieldError, Json, JsonObject, Rules};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 use serde_json::json;
 
+use crate::clock::Timestamp;
 use crate::model::{Field, FieldCode, FieldError, NaturalKey, RecordId, Resource, Value, Version};
 use crate::words::{grouped, without_error_numbers};
 
@@ -103,6 +104,10 @@ pub enum StoreError {
     Inactive(Inactive),
     /// The read ran into its deadline.
     TimedOut,
+    /// The moment is before the first one that can be read.
+    Gone(Timestamp),
+    /// So many records have changed since the moment of the list.
+    TooManyChanges(i64),
     /// The program failed, not the file.
     Internal,
 }

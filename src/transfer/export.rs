@@ -153,7 +153,10 @@ impl ExportColumn {
             (_, None) if self.field == &CREATED_AT => {
                 ExportCell::Text(record.created_at.to_string())
             }
-            (_, None) => ExportCell::Text(record.updated_at.to_string()),
+            (_, None) => {
+                let time = record.updated_at.map(|time| time.to_string());
+                ExportCell::Text(time.unwrap_or_default())
+            }
         })
     }
 }

@@ -31,6 +31,7 @@ mod operations;
 mod order_of_checks;
 mod owners;
 mod paging;
+mod past;
 mod rate_limit;
 mod records;
 mod references;

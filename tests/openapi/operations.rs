@@ -105,7 +105,7 @@ pub(crate) fn special_errors(action: Action) -> Vec<ErrorCode> {
             &missing(resource),
         ]
         .concat(),
-        Action::Read(_) => vec![BadRequest, NotFound],
+        Action::Read(_) => vec![BadRequest, NotFound, ChangesGone],
         Action::Update(resource) => [
             &write[..],
             &[MissingId, NoUpdatableFields, NotFound],
@@ -262,8 +262,9 @@ fn positive() -> Value {
 }
 
 fn optional_id(resource: &Resource) -> Value {
-    let but = if resource.inclusions().is_empty() { "" } else { " but `include`" };
-    let about = format!("One record instead of a list. It excludes every other parameter{but}.");
+    let but = if resource.inclusions().is_empty() { "`at`" } else { "`include` and `at`" };
+    let about =
+        format!("One record instead of a list. It excludes every other parameter but {but}.");
     query("id", &about, positive())
 }
 
@@ -277,7 +278,7 @@ fn of_list(name: &str, resource: &'static Resource) -> Value {
         ),
         "cursor" => (
             "The `next_cursor` of the previous page; empty for the first page. Sort, filters and \
-             `q` must be the same.",
+             `q` and `at` must be the same.",
             json!({ "type": "string", "maxLength": MAX_CURSOR }),
         ),
         "sort" => (
@@ -293,6 +294,12 @@ fn of_list(name: &str, resource: &'static Resource) -> Value {
             "A record matches if each word occurs in one of its text, e-mail or custom fields. \
              Case is ignored. At most 20 words.",
             json!({ "type": "string", "maxLength": MAX_SEARCH_LENGTH }),
+        ),
+        "at" => (
+            "A moment of the past: a second that is over, or a date for the end of its last second \
+             in UTC. The response is as if the request had come then. With `id`, too.",
+            json!({ "anyOf": [{ "type": "string", "format": "date-time" },
+                { "type": "string", "format": "date" }] }),
         ),
         "include" => {
             let names: Vec<&str> = resource.inclusions().iter().map(Inclusion::name).collect();

@@ -56,8 +56,10 @@ fn record(resource: &'static Resource) -> Value {
     for field in [&CREATED_AT, &UPDATED_AT] {
         members[field.name] = time(field.about);
     }
-    let about = "The version of the record. Send it as `If-Match`.";
-    members["etag"] = text(about, EXAMPLE_ETAG);
+    let about = "The version of the record. Send it as `If-Match`. Null only with `at`, if it is not \
+        known.";
+    members["etag"] = nullable(text(about, EXAMPLE_ETAG));
+    members[UPDATED_AT.name] = nullable(members[UPDATED_AT.name].take());
     for name in READ_ONLY.into_iter().chain(["etag"]) {
         members[name]["readOnly"] = json!(true);
     }

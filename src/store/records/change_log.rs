@@ -72,7 +72,7 @@ pub struct KeyLabel {
 pub(super) struct Entry {
     pub(super) action: &'static str,
     pub(super) fields: Vec<&'static str>,
-    pub(super) before: Option<(String, Version, Timestamp)>,
+    pub(super) before: Option<(String, Version, Option<Timestamp>)>,
 }
 
 /// Takes the number and the time of the next entry, and counts the entry. The caller must

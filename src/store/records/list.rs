@@ -214,7 +214,7 @@ impl<'a> PageQuery<'a> {
         match (value, descending) {
             (Value::Null, false) => vec![ties, (format!("{term} IS NOT NULL"), Vec::new())],
             (Value::Null, true) => vec![ties],
-            (_, true) if sort.is_nullable() => {
+            (_, true) if sort.is_nullable() || self.list.moment.is_some() => {
                 vec![ties, further, (format!("{term} IS NULL"), Vec::new())]
             }
             _ => vec![ties, further],

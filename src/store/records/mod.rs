@@ -8,10 +8,12 @@
 //! | `list` | pages: the statement, keyset position, JSON |
 //! | `change_log` | the entry and the version of each change, pages of entries |
 //! | `versions` | the versions that a record has had |
+//! | `past` | the records as they were at a moment |
 //! | `undo` | the former state of records, and the way back to it |
 
 mod change_log;
 mod list;
+mod past;
 mod read;
 mod references;
 mod undo;
@@ -24,6 +26,8 @@ pub use change_log::{
 };
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
+pub use past::PastError;
+pub(super) use past::Shown;
 pub use read::{Reading, Record, fold};
 pub use references::SentKey;
 pub use undo::{Leave, Reason, Undo, UndoError, Undone};

@@ -37,6 +37,9 @@ impl Drop for EndOfSnapshot<'_> {
     }
 }
 
+/// The JSON of a record and its version, which may be unknown in the past.
+pub(super) type VersionedJson = (Vec<u8>, Option<Version>);
+
 /// A record as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
@@ -44,7 +47,8 @@ pub struct Record {
     /// The values of the resource's fields, in their order.
     pub values: Vec<Value>,
     pub created_at: Timestamp,
-    pub updated_at: Timestamp,
+    /// Unknown in the past, if 1.0.0 wrote the entry of the next change. The version is 0 then.
+    pub updated_at: Option<Timestamp>,
     pub version: Version,
 }
 
@@ -73,7 +77,7 @@ impl<'a> Reading<'a> {
         resource: &Resource,
         id: RecordId,
         include: &[&Inclusion],
-    ) -> Result<Option<(Vec<u8>, Version)>, DatabaseError> {
+    ) -> Result<Option<VersionedJson>, DatabaseError> {
         let one = Cow::Borrowed(Statements::of(resource).one.as_str());
         let sql = if include.is_empty() { one } else { including(include, &one).into() };
         let mut statement = self.connection.prepare_cached(&sql)?;
@@ -226,7 +230,7 @@ impl Statements {
     }
 }
 
-fn columns(resource: &Resource) -> impl Iterator<Item = &'static str> {
+pub(super) fn columns(resource: &Resource) -> impl Iterator<Item = &'static str> {
     let fields = resource.fields.iter().map(|field| field.name);
     ["id"].into_iter().chain(fields).chain(["created_at", "updated_at"])
 }
@@ -272,7 +276,7 @@ pub(super) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Resul
         values: values.collect::<rusqlite::Result<_>>()?,
         created_at: row.get(last + 1)?,
         updated_at: row.get(last + 2)?,
-        version: Version(row.get(last + 3)?),
+        version: Version(row.get::<_, Option<i64>>(last + 3)?.unwrap_or_default()),
     })
 }
 
@@ -324,7 +328,7 @@ pub(super) fn write_row(
     include: &[&Inclusion],
     row: &Row<'_>,
     first: usize,
-) -> rusqlite::Result<Version> {
+) -> rusqlite::Result<Option<Version>> {
     let members = &Statements::of(resource).members;
     json.begin_object();
     for (column, (name, kind)) in (first..).zip(members) {
@@ -332,7 +336,7 @@ pub(super) fn write_row(
         write_value(json, row.get_ref(column)?, *kind)?;
     }
     let mut next = first + members.len();
-    let version = Version(row.get(next)?);
+    let version = row.get::<_, Option<i64>>(next)?.map(Version);
     next += 1;
     for one in include {
         json.name(one.name());
@@ -342,7 +346,10 @@ pub(super) fn write_row(
         }
         next += Statements::of(one.resource).members.len() + 1;
     }
-    write_etag(json, version);
+    match version {
+        Some(version) => write_etag(json, version),
+        None => json.member("etag", &()),
+    }
     json.end_object();
     Ok(version)
 }

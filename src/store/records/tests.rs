@@ -99,7 +99,8 @@ fn field(resource: &'static Resource, name: &str) -> &'static Field {
 }
 
 fn list_of(resource: &'static Resource, sort: &'static Field) -> ListQuery {
-    let all = list::parse(resource, &query::Query::default(), Scopes::default());
+    let all =
+        list::parse(resource, &query::Query::default(), Scopes::default(), Timestamp::from_unix(0));
     ListQuery { sort, ..all.unwrap() }
 }
 

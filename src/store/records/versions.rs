@@ -34,7 +34,7 @@ impl Reading<'_> {
                    WHERE resource = ?1 AND record_id = ?2 ORDER BY seq DESC";
         let mut statement = self.connection().prepare_cached(sql)?;
         let mut rows = statement.query(params![resource.plural, id.0])?;
-        let mut oldest = present.as_ref().map(|record| record.updated_at);
+        let mut oldest = present.as_ref().and_then(|record| record.updated_at);
         let mut values = present.map(|record| record.values);
         while let Some(row) = rows.next()? {
             let (since, name): (Timestamp, String) = (row.get(0)?, row.get(3)?);
@@ -53,7 +53,7 @@ impl Reading<'_> {
                 continue;
             };
             let before: JsonObject = serde_json::from_str(before).map_err(damaged_text)?;
-            values = Some(former_values(resource, version.values, before));
+            values = Some(former_values(resource, version.values, &before));
             // 1.0.0 did not write when the former version began.
             let removed: Option<Timestamp> = row.get(6)?;
             oldest = row.get::<_, Option<Timestamp>>(2)?.or(removed).or(Some(since));
@@ -84,10 +84,10 @@ impl Reading<'_> {
 }
 
 /// The values before a change. `values` are those after it, unless it deleted the record.
-fn former_values(
+pub(super) fn former_values(
     resource: &Resource,
     values: Option<Vec<Value>>,
-    before: JsonObject,
+    before: &JsonObject,
 ) -> Vec<Value> {
     let defaults = || resource.fields.iter().map(Field::default_value).collect();
     let mut values = values.unwrap_or_else(defaults);

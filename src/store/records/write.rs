@@ -309,7 +309,7 @@ impl<'a> Writing<'a> {
         let sql = &Statements::of(resource).insert;
         self.connection().prepare_cached(sql)?.execute(bound.as_slice())?;
         let id = RecordId(self.connection().last_insert_rowid());
-        let record = Record { id, values, created_at, updated_at: at, version };
+        let record = Record { id, values, created_at, updated_at: Some(at), version };
         let mut fields = Vec::new();
         for (field, value) in resource.fields.iter().zip(&record.values) {
             if !value.is_absent() {
@@ -341,7 +341,7 @@ impl<'a> Writing<'a> {
         }
         let before = (json!(before).to_string(), record.version, record.updated_at);
         record.values = values;
-        (record.version, record.updated_at) = self.next_version()?;
+        self.renew_version(&mut record)?;
         self.store(resource, &record, &fields)?;
         let entry = Entry { action: "updated", fields, before: Some(before) };
         self.log(resource, &record, &entry)?;
@@ -387,7 +387,7 @@ impl<'a> Writing<'a> {
             }
             Err(error) => return Err(error.into()),
         }
-        (record.version, record.updated_at) = self.next_version()?;
+        self.renew_version(&mut record)?;
         let entry = Entry { action: "deleted", fields: Vec::new(), before: Some(before) };
         Ok(self.log(resource, &record, &entry)?)
     }
@@ -414,6 +414,12 @@ impl<'a> Writing<'a> {
     fn next_version(&self) -> rusqlite::Result<(Version, Timestamp)> {
         self.changed.set(self.changed() + 1);
         change_log::next_version(self.connection(), self.context)
+    }
+
+    fn renew_version(&self, record: &mut Record) -> rusqlite::Result<()> {
+        let (version, at) = self.next_version()?;
+        (record.version, record.updated_at) = (version, Some(at));
+        Ok(())
     }
 
     fn log(&self, resource: &Resource, record: &Record, entry: &Entry) -> rusqlite::Result<()> {

@@ -7,18 +7,21 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use super::writer::find_shortage;
+use crate::clock::Timestamp;
 use crate::files::free_space;
-use crate::model::{Resource, TenantId};
+use crate::model::{PastMoment, Resource, TenantId, Version};
 use crate::store::data_dir::tenant_database;
 use crate::store::database::{self, Database, Role, wait_for};
 use crate::store::error::{DatabaseError, OpenError, StoreError};
-use crate::store::records::{ChangeContext, Reading, Writing};
+use crate::store::records::{ChangeContext, PastError, Reading, Shown, Writing};
 
 /// A tenant's file, open for one command.
 #[derive(Debug)]
 pub struct TenantFile {
     database: Database,
     connection: Connection,
+    /// The resource that reads show as it was after this entry, with those to which it refers.
+    past: Option<(&'static Resource, Version)>,
 }
 
 /// How long a checkpoint waits for readers.
@@ -28,7 +31,7 @@ impl TenantFile {
     pub fn open(data_dir: &Path, id: TenantId) -> Result<TenantFile, OpenError> {
         let database = tenant_database(data_dir, id);
         let connection = database.open(Role::Bulk)?;
-        Ok(TenantFile { database, connection })
+        Ok(TenantFile { database, connection, past: None })
     }
 
     /// Runs `work` on one moment of the file.
@@ -36,7 +39,28 @@ impl TenantFile {
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        Reading::in_snapshot(&self.connection, work)
+        Reading::in_snapshot(&self.connection, |reading| {
+            if let Some((resource, last)) = self.past {
+                let referred = resource.inclusions().iter().map(|inclusion| inclusion.resource);
+                for resource in [resource].into_iter().chain(referred) {
+                    reading.look_back(resource, last, Shown::All)?;
+                }
+            }
+            work(reading)
+        })
+    }
+
+    /// Lets all later reads show the resource, and those to which it refers, as they were. The tenant was created at `created_at`.
+    pub fn look_back(
+        &mut self,
+        resource: &'static Resource,
+        at: Timestamp,
+        created_at: Timestamp,
+    ) -> Result<(), PastError> {
+        let moment = PastMoment { at, last: None };
+        let last = self.read(|reading| reading.last_entry(moment, created_at))?;
+        self.past = Some((resource, last));
+        Ok(())
     }
 
     /// Begins the one write transaction of a command. If the table of `filled` is empty, its

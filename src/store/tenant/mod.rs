@@ -29,10 +29,10 @@ pub use mutation::{Answer, IdempotencyKey, Mutation, Outcome};
 use super::data_dir::tenant_database;
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
 use super::error::{DatabaseError, OpenError, StoreError};
-use super::records::Reading;
+use super::records::{PastError, Reading};
 use super::registry::Registry;
 use crate::config::TenantLimits;
-use crate::model::TenantId;
+use crate::model::{PastMoment, TenantId, Version};
 use writer::{INSTRUCTIONS, LastFailure, OpenFile, Writer, Writers, send, unavailable};
 
 /// How long requests rely on a look at the path of the file.
@@ -223,10 +223,45 @@ impl Tenant {
             .and_then(|()| Reading::in_snapshot(&connection, work));
         // Without a handler nothing is left to fail.
         let _ = connection.progress_handler(0, None::<fn() -> bool>);
-        outcome.map_err(|error| match error.sqlite_error_code() {
+        outcome.map_err(|error| self.snapshot_failed(&error))
+    }
+
+    /// Runs `work` on the past, with the last entry that belongs to the moment. The connection
+    /// serves this read alone, so nothing temporary remains, not even after a panic.
+    pub fn read_past<T>(
+        &self,
+        deadline: Deadline,
+        moment: PastMoment,
+        work: impl FnOnce(&Reading<'_>, Version) -> Result<T, PastError>,
+    ) -> Result<T, StoreError> {
+        let OpenFile { registry, tenant, database, .. } = &self.file;
+        let row = registry.tenant(*tenant);
+        let row = row.map_err(|error| self.unavailable(StoreError::Unavailable, &error))?;
+        let created_at = row.ok_or(StoreError::Unavailable)?.created_at;
+        let connection = database.open(Role::Reader);
+        let connection = connection.map_err(|error| self.unavailable(error.kind(), &error))?;
+        let is_over = move || deadline.is_over();
+        connection
+            .progress_handler(INSTRUCTIONS, Some(is_over))
+            .map_err(PastError::from)
+            .and_then(|()| {
+                Reading::in_snapshot(&connection, |reading| {
+                    let last = reading.last_entry(moment, created_at)?;
+                    work(reading, last)
+                })
+            })
+            .map_err(|error| match error {
+                PastError::Gone(begin) => StoreError::Gone(begin),
+                PastError::TooManyChanges(count) => StoreError::TooManyChanges(count),
+                PastError::Database(error) => self.snapshot_failed(&error),
+            })
+    }
+
+    fn snapshot_failed(&self, error: &DatabaseError) -> StoreError {
+        match error.sqlite_error_code() {
             Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
-            _ => self.read_failed(&error),
-        })
+            _ => self.read_failed(error),
+        }
     }
 
     /// Runs `work`, which is one statement for one record. SQLite runs it on one moment of the file

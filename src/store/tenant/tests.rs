@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::*;
 use crate::api::list;
 use crate::api::query::Query;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Scopes, Value};
 use crate::store::backup::check::change_log_problems;
@@ -456,7 +456,7 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_change_log_too() {
 
 /// A list of all customers with these words, with its total.
 fn list(words: Vec<String>) -> ListQuery {
-    let all = list::parse(&CUSTOMER, &Query::default(), Scopes::default());
+    let all = list::parse(&CUSTOMER, &Query::default(), Scopes::default(), Timestamp::from_unix(0));
     ListQuery { words, limit: 1, total: true, ..all.unwrap() }
 }
 
