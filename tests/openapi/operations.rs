@@ -249,7 +249,7 @@ pub(crate) fn components() -> Value {
             text.clone()),
         "IfNew": header("If-None-Match", "With `update_by`: `*` creates the record only if there is \
             none. Otherwise the response is 412, with the id of the record as `error.id`.",
-            json!({ "type": "string", "const": "*" })),
+            json!({ "type": "string", "pattern": "^[*]$" })),
         "Prefer": header("Prefer", "`handling=strict` makes unknown members of the body an error. \
             Without it, they are ignored.", text.clone()),
         "RequestId": header("X-Request-Id", "A UUID for this request, which the log has too. Any \

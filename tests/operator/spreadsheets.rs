@@ -244,7 +244,7 @@ fn proof_a_german_file_has_a_draft_that_needs_few_corrections_in_two_forms() {
         let data_dir = DataDir::new(false);
         data_dir.tenant("acme");
         let home = data_dir.home();
-        fs::write(home.join("c.csv"), "name,customer_number,email\nEins,00001,\nZwei,00002,\n")
+        fs::write(home.join("c.csv"), "name,customer_number,email\nMüller,00001,\nGröße,00002,\n")
             .unwrap();
         fs::write(home.join("e.csv"), "customer_number,email\n00001,eva@mueller.example\n")
             .unwrap();
