@@ -15,8 +15,9 @@ export interface Customer {
   notes: string | null;
   custom: Record<string, string>;
   created_at: string;
-  updated_at: string;
-  etag: string;
+  /** `updated_at` and `etag` are null for a record of the past (`at`) whose version is not known. */
+  updated_at: string | null;
+  etag: string | null;
 }
 
 export interface Employee {
@@ -35,10 +36,10 @@ export interface Employee {
   notes: string | null;
   custom: Record<string, string>;
   created_at: string;
-  updated_at: string;
+  updated_at: string | null;
   /** Only with `include`. */
   customer?: Customer | null;
-  etag: string;
+  etag: string | null;
 }
 
 export interface Hardware {
@@ -60,12 +61,12 @@ export interface Hardware {
   notes: string | null;
   custom: Record<string, string>;
   created_at: string;
-  updated_at: string;
+  updated_at: string | null;
   /** Only with `include`. */
   employee?: Employee | null;
   /** Only with `include`. */
   customer?: Customer | null;
-  etag: string;
+  etag: string | null;
 }
 
 export interface Records {
@@ -98,7 +99,7 @@ export interface Change {
 }
 export interface VersionedChange extends Change {
   /** The `etag` of the record that you have read. */
-  ifMatch?: string;
+  ifMatch?: string | null;
 }
 
 export interface Operation {

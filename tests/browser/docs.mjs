@@ -71,7 +71,7 @@ async function withoutScript() {
     const answer = await context.request.get(new URL(await link.getAttribute("href"), page.url()).href);
     assert.equal(answer.status(), 200);
   }
-  assert.equal(await page.getByRole("link").count(), 3);
+  assert.equal(await page.getByRole("link").count(), 4);
   await context.close();
 }
 
