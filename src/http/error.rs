@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::Response;
 use crate::model::{FieldError, RecordId};
 use crate::store::registry::{Inactive, RegistryError};
-use crate::store::{Rejection, StoreError};
+use crate::store::{MAX_CHANGED_SINCE, Rejection, StoreError};
 use crate::words::grouped;
 
 /// The properties of a code that are the same for every occurrence.
@@ -397,9 +397,10 @@ impl From<StoreError> for ApiError {
                 ),
             ),
             StoreError::TooManyChanges(count) => ApiError::bad_request(format!(
-                "{} records have changed since the moment \"at\", and a list takes at most 20,000. \
+                "{} records have changed since the moment \"at\", and a list takes at most {}. \
                  Ask for a later moment, or ask the operator for \"export --at\".",
-                grouped(count.unsigned_abs())
+                grouped(count.unsigned_abs()),
+                grouped(MAX_CHANGED_SINCE.unsigned_abs())
             )),
             StoreError::Internal => ApiError::internal(),
         }

@@ -22,8 +22,9 @@ pub(crate) use database::LAST_LINE;
 pub use error::{ChangeError, DatabaseError, OpenError, Rejection, StoreError, explain, who_refer};
 pub use records::{
     Actor, Change, ChangeContext, ChangeKind, Changed, ChangesPage, ChangesQuery, Draft,
-    EntryFilter, KeyLabel, Leave, Page, PastError, Position, Precondition, Reading, Reason, Record,
-    RecordVersion, Run, Selection, SentKey, Start, Target, Undo, UndoError, Undone, Writing, fold,
+    EntryFilter, KeyLabel, Leave, MAX_CHANGED_SINCE, Page, PastError, Position, Precondition,
+    Reading, Reason, Record, RecordVersion, Run, Selection, SentKey, Start, Target, Undo,
+    UndoError, Undone, Writing, fold,
 };
 pub use registry::Registry;
 pub use tenant::{

@@ -84,21 +84,8 @@ impl Past {
             }
             (_, None) => return,
         };
-        for (field, (new, old)) in self.resource.fields.iter().zip(new.iter().zip(old)) {
-            match (new, old) {
-                (Value::Custom(new), Value::Custom(old)) => {
-                    for name in new.keys().chain(old.keys()) {
-                        if new.get(name) != old.get(name) {
-                            let name = format!("{PREFIX}{name}");
-                            self.changes.entry(name).or_insert_with(|| when.clone());
-                        }
-                    }
-                }
-                (new, old) if new != old => {
-                    self.changes.entry(field.name.to_owned()).or_insert_with(|| when.clone());
-                }
-                _ => {}
-            }
+        for name in differences(self.resource, old, new).into_keys() {
+            self.changes.entry(name).or_insert_with(|| when.clone());
         }
     }
 
@@ -224,6 +211,28 @@ pub struct FieldChange {
     pub new: Json,
 }
 
+/// The fields and the members of `custom` that differ, by their names.
+fn differences(resource: &Resource, old: &[Value], new: &[Value]) -> BTreeMap<String, FieldChange> {
+    let mut fields = BTreeMap::new();
+    let mut add = |name: String, old: Json, new: Json| {
+        if old != new {
+            fields.insert(name, FieldChange { old, new });
+        }
+    };
+    for (field, (old, new)) in resource.fields.iter().zip(old.iter().zip(new)) {
+        match (old, new) {
+            (Value::Custom(old), Value::Custom(new)) => {
+                for name in old.keys().chain(new.keys()) {
+                    let [old, new] = [old, new].map(|custom| json!(custom.get(name)));
+                    add(format!("{PREFIX}{name}"), old, new);
+                }
+            }
+            (old, new) => add(field.name.to_owned(), json!(old), json!(new)),
+        }
+    }
+    fields
+}
+
 impl ChangedRecord {
     pub(super) fn new(
         place: Place,
@@ -231,23 +240,7 @@ impl ChangedRecord {
         record: &Record,
         values: &[Value],
     ) -> ChangedRecord {
-        let mut fields = BTreeMap::new();
-        let mut add = |name: String, old: Json, new: Json| {
-            if old != new {
-                fields.insert(name, FieldChange { old, new });
-            }
-        };
-        for (field, (old, new)) in resource.fields.iter().zip(record.values.iter().zip(values)) {
-            match (old, new) {
-                (Value::Custom(old), Value::Custom(new)) => {
-                    for name in old.keys().chain(new.keys()) {
-                        let [old, new] = [old, new].map(|custom| json!(custom.get(name)));
-                        add(format!("{PREFIX}{name}"), old, new);
-                    }
-                }
-                (old, new) => add(field.name.to_owned(), json!(old), json!(new)),
-            }
-        }
+        let fields = differences(resource, &record.values, values);
         ChangedRecord { place, id: record.id, name: name_of(resource, &record.values), fields }
     }
 

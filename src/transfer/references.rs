@@ -35,7 +35,7 @@ pub(super) struct ReferenceFinder<'a> {
 /// The ids by the folded name, each with the customer of an employee.
 type ByName = HashMap<String, Vec<(RecordId, Option<Value>)>>;
 
-const CUSTOMER: &str = "customer_id";
+pub(super) const CUSTOMER_ID: &str = "customer_id";
 
 impl<'a> ReferenceFinder<'a> {
     pub(super) fn new(reading: &'a Reading<'a>) -> ReferenceFinder<'a> {
@@ -49,7 +49,7 @@ impl<'a> ReferenceFinder<'a> {
         terms: &[Term],
         customer: Option<&Value>,
     ) -> Result<Vec<RecordId>, DatabaseError> {
-        let narrowing = target.field(CUSTOMER).zip(customer);
+        let narrowing = target.field(CUSTOMER_ID).zip(customer);
         let exact = terms.iter().filter_map(|term| Some((term.field?, &term.value)));
         let exact: Vec<_> = exact.chain(narrowing).collect();
         let names = terms.iter().filter(|term| term.field.is_none());
@@ -80,7 +80,7 @@ impl<'a> ReferenceFinder<'a> {
             let mut names = ByName::new();
             self.reading.each(target, |record| {
                 let name = name_of(target, &record.values);
-                let customer = target.value(&record.values, CUSTOMER).cloned();
+                let customer = target.value(&record.values, CUSTOMER_ID).cloned();
                 names.entry(folded(&name)).or_default().push((record.id, customer));
                 Ok::<(), DatabaseError>(())
             })?;
@@ -121,9 +121,8 @@ impl<'a> ReferenceFinder<'a> {
         let Some(record) = self.reading.record(target, RecordId(*id))? else {
             return Ok(id.to_string());
         };
-        let number = target.natural_keys.first().and_then(|key| target.value(&record.values, key));
-        Ok(match (number, name_of(target, &record.values)) {
-            (Some(Value::Text(number)), _) => number.clone(),
+        Ok(match (number_of(target, &record.values), name_of(target, &record.values)) {
+            (Some(number), _) => number.to_owned(),
             (_, name) if !name.is_empty() => format!("{name:?}"),
             _ => id.to_string(),
         })
@@ -138,14 +137,21 @@ impl<'a> ReferenceFinder<'a> {
         let mut list = Vec::new();
         for id in ids {
             let record = self.reading.record(target, *id)?;
-            let key = target.natural_keys.first();
-            let number = key.zip(record.as_ref()).and_then(|(k, r)| target.value(&r.values, k));
+            let number = record.as_ref().and_then(|record| number_of(target, &record.values));
             list.push(match number {
-                Some(Value::Text(number)) => format!("{} ({number})", id.0),
-                _ => id.0.to_string(),
+                Some(number) => format!("{} ({number})", id.0),
+                None => id.0.to_string(),
             });
         }
         Ok(list.join(", "))
+    }
+}
+
+/// The number that people give a record, if it has one.
+fn number_of<'v>(resource: &Resource, values: &'v [Value]) -> Option<&'v str> {
+    match resource.value(values, resource.natural_keys.first()?)? {
+        Value::Text(number) => Some(number),
+        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::mem;
 
 use super::columns::{CellFault, Columns, ReferenceColumn};
 use super::merge::{Past, is_same, shown};
-use super::references::{ReferenceFinder, Term};
+use super::references::{CUSTOMER_ID, ReferenceFinder, Term};
 use super::{Place, RowError};
 use crate::clock::Timestamp;
 use crate::model::validation::{is_empty, shorten};
@@ -727,8 +727,6 @@ impl<'a> RowValidator<'a> {
         Ok(None)
     }
 }
-
-const CUSTOMER_ID: &str = "customer_id";
 
 /// What the check of a reference needs of its row.
 struct ReferenceRow<'r> {

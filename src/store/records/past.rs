@@ -26,7 +26,7 @@ use crate::model::{
 use crate::store::error::{DatabaseError, explain};
 
 /// The most records that may have changed since the moment of a list.
-const MAX_CHANGED_SINCE: i64 = 20_000;
+pub const MAX_CHANGED_SINCE: i64 = 20_000;
 
 /// Why the past cannot be read.
 #[derive(Debug, thiserror::Error)]
