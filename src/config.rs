@@ -1,5 +1,4 @@
-//! The configuration of a service: the options of `serve` and their defaults, which
-//! `docs/operations.md` lists.
+//! The configuration of a service: the options of `serve` and their defaults.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
