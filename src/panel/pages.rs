@@ -196,6 +196,8 @@ pub(super) enum View<'a> {
     Activity {
         changes: Vec<Event>,
         sign_ins: Vec<Event>,
+        /// The keys that can be edited.
+        active: Vec<KeyId>,
     },
     Password,
     /// The notice alone.
@@ -284,7 +286,11 @@ impl AdminRequest<'_> {
             let (registry, tenant) = (&self.panel.registry, self.session.tenant.id);
             let changes = registry.admin_changes(tenant, EVENTS)?;
             let sign_ins = registry.sign_ins(tenant, EVENTS)?;
-            return Ok(self.page("Activity", NO_NOTICE, View::Activity { changes, sign_ins }));
+            let keys = registry.list_keys(tenant)?.into_iter();
+            let active = keys.filter(|key| is_active(key, &self.request.received_at));
+            let active = active.map(|key| key.id).collect();
+            let content = View::Activity { changes, sign_ins, active };
+            return Ok(self.page("Activity", NO_NOTICE, content));
         }
         if query.contains("password", "") {
             return Ok(self.page("Password", NO_NOTICE, View::Password));
@@ -399,6 +405,25 @@ fn scopes(key: &KeyRow) -> String {
         scopes if scopes == Scopes::every() => "all scopes".to_owned(),
         scopes if scopes == Scopes::read_only() => "read only".to_owned(),
         scopes => scopes.names().join(", "),
+    }
+}
+
+/// An event in words, up to the number of its key.
+fn sentence(event: &Event) -> String {
+    let failed = event.action == EventKind::FailedSignIn.as_str();
+    let who = match event.client {
+        Some(client) if failed => format!("Somebody at {client}"),
+        Some(client) => format!("An admin at {client}"),
+        None if event.actor == "panel" => "An admin".to_owned(),
+        None => "The operator".to_owned(),
+    };
+    match event.action.split_once(' ') {
+        Some(("key", "expiry changed")) => format!("{who} changed the end of key"),
+        Some(("key", "limit changed")) => format!("{who} changed the limit of key"),
+        Some(("key", done)) => format!("{who} {done} key"),
+        Some(("password", "changed")) => format!("{who} changed the password"),
+        _ if failed => format!("{who} failed to sign in"),
+        _ => format!("{who} {}", event.action),
     }
 }
 
