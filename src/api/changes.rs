@@ -83,11 +83,7 @@ fn parse_filters(query: &Query) -> Result<Vec<EntryFilter>, ApiError> {
         let (filter, expectation) = match name {
             "at_from" => (parse_time(name, Bound::From, text)?.map(EntryFilter::AtFrom), ""),
             "at_to" => (parse_time(name, Bound::To, text)?.map(EntryFilter::AtTo), ""),
-            "key" => {
-                // No key has a number beyond 64 bits.
-                let id = is_positive_integer(text).then(|| text.parse().unwrap_or(i64::MAX));
-                (id.map(EntryFilter::Key), "send the number of a key, such as 3")
-            }
+            "key" => (parse_key(text), "send the number or the name of a key, such as 3"),
             "request_id" => {
                 let id = text.parse().ok();
                 (id.map(EntryFilter::Request), "send the X-Request-Id of a request, a UUID")
@@ -102,6 +98,15 @@ fn parse_filters(query: &Query) -> Result<Vec<EntryFilter>, ApiError> {
     }
     filters.sort();
     Ok(filters)
+}
+
+/// Digits are the number of a key, other text its name.
+fn parse_key(text: &str) -> Option<EntryFilter> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(EntryFilter::KeyName(text.to_owned()));
+    }
+    // No key has a number beyond 64 bits.
+    is_positive_integer(text).then(|| EntryFilter::Key(text.parse().unwrap_or(i64::MAX)))
 }
 
 /// A second in the form of `at`.

@@ -60,7 +60,7 @@ pub const PANEL_PATH: &str = "/api_keys.php";
 /// All paths with a key and the API reference are also available below it (contract section 1).
 const VERSION: &str = "/v1";
 
-pub static ROUTES: [(&str, Route); 20] = [
+pub static ROUTES: [(&str, Route); 21] = [
     (CUSTOMER.path, Route::Api(&CUSTOMERS)),
     (EMPLOYEE.path, Route::Api(&EMPLOYEES)),
     (HARDWARE.path, Route::Api(&DEVICES)),
@@ -80,6 +80,7 @@ pub static ROUTES: [(&str, Route); 20] = [
     ("/healthz", Route::Page(PublicPage::Health)),
     ("/readyz", Route::Page(PublicPage::Ready)),
     ("/", Route::Page(PublicPage::Root)),
+    ("/docs/", Route::Page(PublicPage::Root)),
     (PANEL_PATH, Route::Panel),
 ];
 

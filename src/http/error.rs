@@ -391,8 +391,8 @@ impl From<StoreError> for ApiError {
             StoreError::Gone(begin) => ApiError::new(
                 ErrorCode::ChangesGone,
                 format!(
-                    "The records of that moment are not known any more. The first moment that can \
-                     be read is {begin}."
+                    "The first moment that can be read is {begin}: the tenant was created then, or \
+                     the change log has no older entries."
                 ),
             ),
             StoreError::TooManyChanges(count) => ApiError::bad_request(format!(

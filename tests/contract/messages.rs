@@ -211,7 +211,6 @@ fn records(messages: &mut Messages) {
         ("GET", "/costumers.php", ""),
         ("GET", "/v1/hardware.php/12", ""),
         ("GET", "/customers/1", ""),
-        ("GET", "/docs/", ""),
         ("OPTIONS", "/customers.php", ""),
         ("PUT", "/customers.php?id=1&update_by=name", "{}"),
         ("GET", "/customers.php?id=1&status=active", ""),

@@ -354,7 +354,10 @@ fn of_changes(name: &str) -> Value {
             };
             (about, moment)
         }
-        "key" => ("The entries of the key with this number alone.", positive()),
+        "key" => (
+            "The entries of one key alone: its number, or the name that it had at the change.",
+            json!({ "type": "string", "minLength": 1, "example": "3" }),
+        ),
         "request_id" => (
             "The entries of this request, batch or command alone.",
             json!({ "type": "string", "format": "uuid" }),

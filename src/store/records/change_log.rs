@@ -223,6 +223,8 @@ pub enum EntryFilter {
     /// `at` is this second or an earlier one.
     AtTo(String),
     Key(i64),
+    /// The key had this name at the time of the change.
+    KeyName(String),
     Request(Uuid),
     Action(String),
 }
@@ -531,6 +533,9 @@ fn conditions(query: &ChangesQuery, after: Version) -> (String, Vec<SqlValue>) {
             EntryFilter::AtFrom(at) => test("at >=", at.clone().into()),
             EntryFilter::AtTo(at) => test("at <=", at.clone().into()),
             EntryFilter::Key(id) => test("by_key =", (*id).into()),
+            EntryFilter::KeyName(name) => {
+                test("by_prefix IS NOT NULL AND by_name =", name.clone().into());
+            }
             EntryFilter::Request(id) => test("request_id =", id.as_bytes().to_vec().into()),
             EntryFilter::Action(action) => test("action =", action.clone().into()),
         }
