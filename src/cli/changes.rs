@@ -47,6 +47,11 @@ impl SelectionArguments {
         let key = self.key.as_deref().map(|key| find_key(registry, tenant, key)).transpose()?;
         let [since, until] =
             [&self.since, &self.until].map(|time| time.as_ref().map(Time::announce));
+        if let (Some(since), Some(until)) = (&since, &until)
+            && since > until
+        {
+            bail!(UsageError(format!("--since {since} is after --until {until}")));
+        }
         Ok(Selection { since, until, key, request: self.request })
     }
 }
@@ -154,8 +159,11 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     let UndoArguments { tenant, selected, dry_run, yes } = arguments;
     let (registry, tenant) = open_tenant(options, tenant)?;
     let selection = selected.find(&registry, &tenant)?;
-    let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
+    if let Some(since) = selection.since.as_ref().filter(|since| **since > at.to_string()) {
+        bail!(UsageError(format!("--since {since} is in the future; nothing was changed")));
+    }
+    let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let context = ChangeContext { at, actor: Actor::Command { name: "undo".to_owned(), run } };
     let (mut left, mut left_fields, mut lines) = (Vec::new(), Vec::new(), String::new());
     let (mut stays, mut counts) = (HashMap::new(), HashMap::new());

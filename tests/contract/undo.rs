@@ -655,9 +655,14 @@ fn an_undo_needs_all_entries_since_its_beginning() {
     assert_eq!(api.total("/customers.php"), 10);
     undo(&server, &["--since", "2026-01-02T05:04:05.1+02:00", "--yes"]).done();
     assert_eq!(api.ids("/customers.php"), [1], "older entries do not matter");
-    for wrong in
-        [&["--key", "1"][..], &["--since", "yesterday"], &["--since", "1y"], &["--request", "1"]]
-    {
+    for wrong in [
+        &["--key", "1"][..],
+        &["--since", "yesterday"],
+        &["--since", "1y"],
+        &["--request", "1"],
+        &["--since", "1h", "--until", "2h"],
+        &["--since", "2999-01-01"],
+    ] {
         assert!(undo(&server, wrong).ends_with(2).stderr.contains("--"));
     }
     server.cli(&["undo", "amce", "--since", "2h"]).fails_saying("did you mean acme?");
