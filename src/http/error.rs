@@ -111,8 +111,8 @@ error_codes! {
         "The employee that `employee_id`, `employee_number` or `employee_email` names does not exist.",
         "Create the employee first, or leave `employee_id` null.";
     HasDependents = ("has_dependents", 409):
-        "Other records refer to this one, so it was not deleted; or too many devices would move with \
-         an employee.",
+        "Other records refer to this one, so it was not deleted, and `details` has the database's \
+         message; or too many devices would move with an employee.",
         "Delete or reassign the records that depend on it first.";
     AmbiguousRecord = ("ambiguous_record", 409):
         "Several records have the value of the field that `update_by` names, or of a member such as \
@@ -350,6 +350,7 @@ impl From<Rejection> for ApiError {
                 error.0.record = Some(id);
                 error.header("ETag", version.etag())
             }
+            Rejection::HasDependents { details, .. } => error.member("details", details),
             _ => error,
         }
     }
@@ -455,7 +456,11 @@ mod tests {
             Rejection::PreconditionFailed { present: None, has_only_weak_tags: false },
             Rejection::RecordExists(RecordId(7), Version(1)),
             Rejection::OtherCustomer(String::new()),
-            Rejection::HasDependents { resource: &CUSTOMER, counts: vec![(&EMPLOYEE, 1)] },
+            Rejection::HasDependents {
+                resource: &CUSTOMER,
+                details: String::new(),
+                counts: vec![(&EMPLOYEE, 1)],
+            },
         ]) {
             let code = ErrorCode::named(rejection.code());
             assert_ne!(code, ErrorCode::InternalError, "{rejection:?}");

@@ -158,6 +158,8 @@ pub enum Rejection {
     /// Other records refer to the record of `resource` that is to be deleted.
     HasDependents {
         resource: &'static Resource,
+        /// The database's own message.
+        details: String,
         /// How many records of which resource refer to it.
         counts: Vec<(&'static Resource, i64)>,
     },

@@ -86,7 +86,7 @@ def life(server):
     reused = create_customer.sync(client=client, body=models.CustomerCreate(name="Another"), idempotency_key=key)
     assert reused.error.code == "idempotency_key_reused", reused
     kept = delete_customer.sync(client=client, id=customer.id)
-    assert isinstance(kept, models.Failure) and kept.error.code == "has_dependents", kept
+    assert isinstance(kept, models.Failure) and kept.error.code == "has_dependents" and kept.details, kept
     refused = get_customers.sync(client=stranger)
     assert isinstance(refused, models.Failure), refused
     assert refused.error.code == "invalid_api_key"

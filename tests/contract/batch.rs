@@ -176,6 +176,7 @@ fn an_operation_fails_as_a_request_of_its_own_would() {
         (with("1"), 400, "bad_request"),
     ] {
         let reply = fails_at(&api, 1, &[post_customer("Before it"), failing], status, code);
+        assert_eq!(reply.json()["details"].is_string(), code == "has_dependents");
         assert_eq!(reply.header("ETag"), None, "an earlier operation may have changed the record");
     }
     let changed_before =

@@ -255,7 +255,8 @@ fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
         ),
         (format!("/employees.php?id={employee}"), "1 hardware record refers to this employee."),
     ] {
-        api.delete(&address).fails_with(409, "has_dependents").saying(said);
+        let reply = api.delete(&address).fails_with(409, "has_dependents").saying(said);
+        assert_eq!(reply.json()["details"], "FOREIGN KEY constraint failed");
         api.get(&address).is(200);
     }
     api.delete(&format!("/employees.php?id={other}")).is(204);

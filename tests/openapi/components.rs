@@ -189,6 +189,8 @@ fn errors() -> Value {
                     "description": "Every invalid field. Only with `validation_failed`." },
                 "fields": list(json!({ "type": "string" }),
                     "The names of the invalid fields. Only with `validation_failed`."),
+                "details": { "type": "string",
+                    "description": "The message of the database. Only with `has_dependents` of a DELETE." },
                 "operation": { "type": "integer", "minimum": 0,
                     "description": "The number of the operation that failed, from 0. Only from a \
                         batch, unless the batch itself is at fault." },

@@ -282,6 +282,7 @@ impl Reply {
         let has = |name: &str| body.get(name).is_some();
         let is_invalid = code == "validation_failed";
         assert_eq!([has("errors"), has("fields")], [is_invalid; 2], "{self}");
+        assert!(!has("details") || code == "has_dependents", "{self}");
         assert!(!has("operation") || is_batch(self.asked.path()), "{self}");
         if is_invalid {
             self.check_field_errors(&body);

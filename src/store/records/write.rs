@@ -378,11 +378,12 @@ impl<'a> Writing<'a> {
         let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
         match self.connection().prepare_cached(&sql)?.execute([id.0]) {
             Ok(_) => {}
-            Err(rusqlite::Error::SqliteFailure(cause, _))
+            Err(rusqlite::Error::SqliteFailure(cause, message))
                 if cause.extended_code == ffi::SQLITE_CONSTRAINT_FOREIGNKEY =>
             {
+                let details = message.unwrap_or_else(|| cause.to_string());
                 let counts = self.dependents(resource, id)?;
-                return Err(Rejection::HasDependents { resource, counts }.into());
+                return Err(Rejection::HasDependents { resource, details, counts }.into());
             }
             Err(error) => return Err(error.into()),
         }

@@ -59,7 +59,7 @@ check(wrong.error.fields?.[0] === "name", "its fields");
 const orphan = await api.POST("/employees.php", { body: { customer_id: 999, email: "a@b.example" } });
 check(orphan.error?.error.code === "customer_not_found", "a reference to nothing");
 const kept = await api.DELETE("/customers.php", byId);
-check(kept.error?.error.code === "has_dependents", "what others refer to stays");
+check(kept.error?.error.code === "has_dependents" && "details" in kept.error, "what others refer to stays");
 const refused = await stranger.GET("/customers.php");
 check(refused.response.status === 401 && refused.error?.error.code === "invalid_api_key", "a key that does not exist");
 
