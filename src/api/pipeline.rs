@@ -211,7 +211,10 @@ fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, Api
         return Err(unauthorized(ErrorCode::MalformedApiKey));
     }
     let now = request.received_at;
-    let Some(principal) = registry.find_principal(&secret::hash(key), now)? else {
+    let Some(principal) = registry
+        .find_principal(&secret::hash(key), now)
+        .map_err(|error| ApiError::of_service(&error))?
+    else {
         tracing::warn!(client = %request.client, request_id = %request.id, "an unknown API key");
         return Err(unauthorized(ErrorCode::InvalidApiKey));
     };

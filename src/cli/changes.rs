@@ -19,8 +19,8 @@ use crate::config::positive;
 use crate::model::{ALL, RecordId, Resource};
 use crate::store::registry::{Registry, TenantRow};
 use crate::store::{
-    Actor, ChangeContext, ChangesPage, ChangesQuery, DatabaseError, Leave, Reason, Run, Selection,
-    Start, TenantFile, Undo, UndoError, Undone, Writing,
+    Actor, ChangeContext, ChangesQuery, Leave, Reason, Run, Selection, Start, StoreError,
+    TenantFile, Undo, Undone, Writing,
 };
 use crate::words::{self, grouped};
 
@@ -98,12 +98,10 @@ pub(super) fn run_changes(
     };
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
     if *runs {
-        let runs: Result<Vec<Run>, DatabaseError> = file.read(|reading| reading.runs(&query));
-        return list_runs(options, &runs?);
+        return list_runs(options, &file.read(|reading| reading.runs(&query))?);
     }
-    let page: Result<Option<ChangesPage>, DatabaseError> =
-        file.read(|reading| reading.changes(&query));
-    let json = page?.map(|page| page.json).unwrap_or_default();
+    let page = file.read(|reading| reading.changes(&query))?;
+    let json = page.map(|page| page.json).unwrap_or_default();
     let mut entries: Vec<Value> = serde_json::from_slice(&json)?;
     entries.reverse();
     options.list(
@@ -229,10 +227,10 @@ fn take_back(
     may_change_most: bool,
     leave: &mut Leave<'_>,
 ) -> anyhow::Result<Undone> {
-    let transaction = file.begin(None, || print_stderr(WAITING)).map_err(UndoError::from)?;
+    let transaction = file.begin(None, || print_stderr(WAITING))?;
     let writing = transaction.writing(context);
     let undone = Undo { writing: &writing, selection, leave }.run()?;
-    let (changed, records) = extent(&writing, &undone).map_err(UndoError::from)?;
+    let (changed, records) = extent(&writing, &undone)?;
     if !may_change_most && changed > records / 2 {
         bail!(UsageError(format!(
             "the undo would change {} of {}; nothing was changed. --dry-run shows them. Add --yes \
@@ -242,18 +240,18 @@ fn take_back(
         )));
     }
     let only_deletes = undone.changed.is_empty() && undone.created.is_empty();
-    let shortage = transaction.find_shortage().map_err(UndoError::from)?;
+    let shortage = transaction.find_shortage()?;
     if let Some(shortage) = shortage.filter(|_| !only_deletes) {
-        bail!(UndoError::NoSpace(shortage));
+        bail!(shortage);
     }
     if !dry_run {
-        transaction.commit().map_err(UndoError::from)?;
+        transaction.commit()?;
     }
     Ok(undone)
 }
 
 /// The number of records that an undo changes, and of all records before or after it.
-fn extent(writing: &Writing<'_>, undone: &Undone) -> Result<(u64, u64), DatabaseError> {
+fn extent(writing: &Writing<'_>, undone: &Undone) -> Result<(u64, u64), StoreError> {
     let Undone { deleted, changed, created, .. } = undone;
     let deleted = deleted.values().sum::<u64>();
     let changed = changed.values().chain(created.values()).sum::<u64>() + deleted;

@@ -19,8 +19,8 @@ use crate::config::whole;
 use crate::files::{free_space, user_name};
 use crate::store::backup::check::{self, Finding};
 use crate::store::backup::{self, BackupKind, Manifest};
-use crate::store::registry::{KeyState, Registry, RegistryError};
-use crate::store::{OpenError, tenants_dir};
+use crate::store::registry::{KeyState, Registry};
+use crate::store::{StoreCode, StoreError, tenants_dir};
 use crate::words::count;
 
 #[derive(Debug, Args)]
@@ -72,7 +72,7 @@ pub(super) fn run(
     let data_dir = &options.data_dir;
     let databases = match check::check(data_dir) {
         Ok(findings) => check_databases(&findings),
-        Err(error @ (OpenError::Missing(_) | OpenError::OtherOwner { .. })) => {
+        Err(error) if matches!(error.code, StoreCode::Missing | StoreCode::OtherOwner) => {
             return Err(options.explain(error));
         }
         // The other checks may say why.
@@ -236,7 +236,7 @@ fn check_keys(registry: &Registry, now: Moment) -> Diagnosis {
     Diagnosis::new("keys", state, message)
 }
 
-fn ending_keys(registry: &Registry, now: Moment) -> Result<Vec<String>, RegistryError> {
+fn ending_keys(registry: &Registry, now: Moment) -> Result<Vec<String>, StoreError> {
     let mut ending = Vec::new();
     for (tenant, _) in registry.list_tenants()? {
         let mut keys = registry.list_keys(tenant.id)?;

@@ -18,7 +18,7 @@ use super::options::{GlobalOptions, Time, open_tenant, print_document, resource}
 use crate::clock::Clock;
 use crate::files;
 use crate::model::Resource;
-use crate::store::{DatabaseError, TenantFile};
+use crate::store::TenantFile;
 use crate::transfer::{self, Export, FileFormat};
 use crate::words;
 
@@ -66,8 +66,7 @@ pub(super) fn run_export(
     let bar = if path.is_none() && io::stdout().is_terminal() {
         ProgressBar::hidden()
     } else {
-        let count: Result<i64, DatabaseError> = file.read(|reading| reading.count(resource));
-        ProgressBar::new(count?.unsigned_abs())
+        ProgressBar::new(file.read(|reading| reading.count(resource))?.unsigned_abs())
     };
     let export = |target: &mut dyn Write| {
         let target = BufWriter::with_capacity(64 * 1024, target);

@@ -10,9 +10,9 @@ use super::options::{GlobalOptions, open_tenant, print_document, print_json, pri
 use crate::clock::{Clock, Moment, Timestamp, last_second};
 use crate::config::{duration, whole};
 use crate::model::{KeyId, Scopes};
+use crate::store::StoreError;
 use crate::store::registry::{
-    self, Admin, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, RegistryError,
-    Replacement, TenantRow,
+    self, Admin, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, Replacement, TenantRow,
 };
 use crate::words;
 
@@ -227,7 +227,7 @@ fn change(
     KeyArguments { tenant: name, id }: &KeyArguments,
     now: Moment,
     [done, text]: [&str; 2],
-    change: impl FnOnce(&Administration<'_>, KeyId) -> Result<KeyRow, RegistryError>,
+    change: impl FnOnce(&Administration<'_>, KeyId) -> Result<KeyRow, StoreError>,
 ) -> anyhow::Result<()> {
     let (registry, tenant) = open_tenant(options, name)?;
     let key = change(&operator(&registry, &tenant, now), *id)?;

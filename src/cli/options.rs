@@ -17,7 +17,7 @@ use crate::clock::{Clock, first_second, last_second, local_second};
 use crate::config::{duration, whole};
 use crate::model::{self, KeyId, Resource};
 use crate::store::registry::{self, Registry, TenantRow};
-use crate::store::{OpenError, REGISTRY_FILE};
+use crate::store::{REGISTRY_FILE, StoreCode, StoreError};
 use crate::words::{printable, printable_json, without_error_numbers};
 
 /// The data directory, unless an option or a variable names one.
@@ -66,16 +66,16 @@ impl GlobalOptions {
 
     /// Converts an error of the registry. A missing registry means that the directory is no data
     /// directory.
-    pub(super) fn explain(&self, error: OpenError) -> anyhow::Error {
+    pub(super) fn explain(&self, error: StoreError) -> anyhow::Error {
         let directory = self.data_dir.display();
         let registry = self.data_dir.join(REGISTRY_FILE);
-        if !matches!(error, OpenError::OtherOwner { .. })
+        if error.code != StoreCode::OtherOwner
             && let Err(error) = registry.symlink_metadata()
             && error.kind() == io::ErrorKind::PermissionDenied
         {
             return anyhow::Error::new(error).context(format!("cannot read {directory}"));
         }
-        if !matches!(&error, OpenError::Missing(path) if *path == registry) {
+        if error.code != StoreCode::Missing {
             return error.into();
         }
         anyhow!(

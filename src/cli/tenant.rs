@@ -16,7 +16,7 @@ use crate::clock::{Clock, Moment};
 use crate::model::{self, validation::is_date};
 use crate::secret;
 use crate::store::registry::{Admin, Inactive, Registry, TenantRow};
-use crate::store::{DataDir, DatabaseError, OpenError, TenantFile};
+use crate::store::{DataDir, StoreCode, TenantFile};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -137,7 +137,7 @@ fn suspend(options: &GlobalOptions, name: &str, reason: Inactive) -> anyhow::Res
     let tenant = registry.suspend(name, reason)?;
     let waited = match TenantFile::open(registry.data_dir(), tenant.id) {
         Ok(mut file) => file.await_writer(|| print_stderr(WAITING)).map_err(anyhow::Error::from),
-        Err(OpenError::Missing(_)) => Ok(()),
+        Err(error) if error.code == StoreCode::Missing => Ok(()),
         Err(error) => Err(error.into()),
     };
     waited.context("the keys are rejected, but a change that runs may still be stored")?;
@@ -151,7 +151,7 @@ fn refuse_deletion(options: &GlobalOptions, name: &str) -> anyhow::Result<()> {
     // A damaged file can be deleted, too.
     if let Ok(file) = TenantFile::open(registry.data_dir(), tenant.id) {
         for resource in model::ALL {
-            let count: Result<i64, DatabaseError> = file.read(|reading| reading.count(resource));
+            let count = file.read(|reading| reading.count(resource));
             held.extend(count.map(|count| format!("{} {count}", resource.plural)));
         }
     }

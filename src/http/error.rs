@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::Response;
 use crate::model::{FieldError, RecordId};
-use crate::store::registry::{Inactive, RegistryError};
-use crate::store::{MAX_CHANGED_SINCE, Rejection, StoreError};
+use crate::store::registry::Inactive;
+use crate::store::{MAX_CHANGED_SINCE, Rejection, StoreCode, StoreError};
 use crate::words::grouped;
 
 /// The properties of a code that are the same for every occurrence.
@@ -301,6 +301,13 @@ impl ApiError {
         ErrorCode::InternalError.into()
     }
 
+    /// A failure that is none of one tenant's file, such as one of the registry. The cause goes to
+    /// the log, not to the client.
+    pub fn of_service(error: &StoreError) -> ApiError {
+        tracing::error!(%error, "a request failed");
+        ApiError::internal()
+    }
+
     pub fn overloaded() -> ApiError {
         ApiError::from(ErrorCode::Overloaded).header("Retry-After", "1")
     }
@@ -362,47 +369,48 @@ fn of_field(FieldError { code, message, .. }: &FieldError) -> Value {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
-        match error {
-            StoreError::Unavailable => tenant_unavailable(
-                "The tenant's database cannot be used until the operator has repaired it, and \
-                 nothing was changed. The server's log has the cause. Try again later.",
-            ),
-            StoreError::Busy => tenant_unavailable(
+        match error.code {
+            StoreCode::Rejected(rejection) => ApiError::from(*rejection),
+            StoreCode::Busy => tenant_unavailable(
                 "An import or another program holds the tenant's database, so nothing was changed. \
                  Try again in 5 seconds.",
             ),
-            StoreError::Interrupted => tenant_unavailable(
+            StoreCode::Interrupted => tenant_unavailable(
                 "The change took longer than 5 seconds and was rolled back, so nothing was \
                  changed. Try again in 5 seconds.",
             ),
-            StoreError::QueueFull => ApiError::overloaded(),
-            StoreError::SizeLimit => tenant_unavailable(
+            StoreCode::QueueFull => ApiError::overloaded(),
+            StoreCode::SizeLimit => tenant_unavailable(
                 "The tenant has reached its size limit, so nothing was changed. Delete records, \
                  or ask the operator for more space.",
             ),
-            StoreError::DiskFull => tenant_unavailable(
+            StoreCode::DiskFull => tenant_unavailable(
                 "The disk has too little free space, so nothing was changed. Delete records, or \
                  ask the operator for more space.",
             ),
-            StoreError::Inactive(reason) => reason.into(),
-            StoreError::TimedOut => ApiError::bad_request(
+            StoreCode::Inactive(reason) => reason.into(),
+            StoreCode::TimedOut => ApiError::bad_request(
                 "The list took longer than 5 seconds and was ended. Ask for less: leave out \
                  \"total\", use a filter, sort by \"id\", or search for longer words.",
             ),
-            StoreError::Gone(begin) => ApiError::new(
+            StoreCode::Gone(begin) => ApiError::new(
                 ErrorCode::ChangesGone,
                 format!(
                     "The first moment that can be read is {begin}: the tenant was created then, or \
                      the change log has no older entries."
                 ),
             ),
-            StoreError::TooManyChanges(count) => ApiError::bad_request(format!(
+            StoreCode::TooManyChanges(count) => ApiError::bad_request(format!(
                 "{} records have changed since the moment \"at\", and a list takes at most {}. \
                  Ask for a later moment, or ask the operator for \"export --at\".",
                 grouped(count.unsigned_abs()),
                 grouped(MAX_CHANGED_SINCE.unsigned_abs())
             )),
-            StoreError::Internal => ApiError::internal(),
+            StoreCode::Other => ApiError::of_service(&error),
+            _ => tenant_unavailable(
+                "The tenant's database cannot be used until the operator has repaired it, and \
+                 nothing was changed. The server's log has the cause. Try again later.",
+            ),
         }
     }
 }
@@ -424,15 +432,6 @@ impl From<Inactive> for ApiError {
             }
         };
         ApiError::new(ErrorCode::TenantInactive, message)
-    }
-}
-
-impl From<RegistryError> for ApiError {
-    /// Every error of the registry is an `internal_error`. The cause goes to the log, not to the
-    /// client.
-    fn from(error: RegistryError) -> ApiError {
-        tracing::error!(%error, "the registry failed");
-        ApiError::internal()
     }
 }
 

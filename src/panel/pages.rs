@@ -16,9 +16,8 @@ use crate::clock::{Moment, Timestamp};
 use crate::http::response::HTML;
 use crate::http::{Method, Response};
 use crate::model::{Access, KeyId, Scope, Scopes};
-use crate::store::registry::{
-    Event, EventKind, Inactive, KeyRow, KeyState, MAX_KEYS, RegistryError,
-};
+use crate::store::registry::{Event, EventKind, Inactive, KeyRow, KeyState, MAX_KEYS};
+use crate::store::{StoreCode, StoreError};
 use crate::words::{self, capitalize, printable};
 
 pub(super) const STYLE: &str = include_str!("style.css");
@@ -87,6 +86,10 @@ impl Notice {
         Notice::new(500, text)
     }
 
+    pub(super) fn no_key() -> Notice {
+        Notice::new(404, "There is no such key. Nothing was changed.")
+    }
+
     pub(super) const fn is_error(&self) -> bool {
         self.status >= 400
     }
@@ -102,29 +105,27 @@ impl Notice {
     }
 }
 
-impl From<RegistryError> for Notice {
-    fn from(error: RegistryError) -> Notice {
-        match error {
-            RegistryError::NoKey(_) => {
-                Notice::new(404, "There is no such key. Nothing was changed.")
-            }
-            RegistryError::KeyEnded { state, .. } => Notice::invalid(format!(
+impl From<StoreError> for Notice {
+    fn from(error: StoreError) -> Notice {
+        match error.code {
+            StoreCode::NoKey => Notice::no_key(),
+            StoreCode::KeyEnded(state) => Notice::invalid(format!(
                 "This key is {state} and cannot be changed or replaced. Nothing was changed."
             )),
-            RegistryError::SessionEnded => SESSION_ENDED,
-            RegistryError::Inactive(reason) => Notice::inactive(&inactivity(reason, None)),
-            RegistryError::TooManyKeys => Notice::invalid(format!(
+            StoreCode::SessionEnded => SESSION_ENDED,
+            StoreCode::Inactive(reason) => Notice::inactive(&inactivity(reason, None)),
+            StoreCode::TooManyKeys => Notice::invalid(format!(
                 "This tenant has {MAX_KEYS} keys, the most it can have, revoked and expired ones \
                  included. No key was created. Delete one first."
             )),
-            error if error.is_of_disk() => Notice {
+            StoreCode::DiskFull | StoreCode::DiskFailed => Notice {
                 status: 503,
                 text: "The server's disk is full or refuses to write. Nothing was changed. \
                        Please ask the operator."
                     .into(),
                 ..Notice::internal(&error)
             },
-            error => Notice::internal(&error),
+            _ => Notice::internal(&error),
         }
     }
 }

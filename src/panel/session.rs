@@ -13,7 +13,7 @@ use crate::http::{Request, Responder, Response};
 use crate::model::KeyId;
 use crate::secret;
 use crate::store::registry::{
-    Admin, Administration, EventKind, KeyRow, RegistryError, SESSION_SECONDS, TenantRow,
+    Admin, Administration, EventKind, KeyRow, SESSION_SECONDS, TenantRow,
 };
 
 /// Maximum number of characters of a tenant's name that the form and the log repeat; valid names
@@ -78,7 +78,7 @@ impl AdminRequest<'_> {
     /// The key of the tenant with this id. A key of another tenant is treated as unknown.
     pub(super) fn find_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
         let keys = self.panel.registry.list_keys(self.session.tenant.id)?;
-        Ok(keys.into_iter().find(|key| key.id == id).ok_or(RegistryError::NoKey(id))?)
+        keys.into_iter().find(|key| key.id == id).ok_or_else(Notice::no_key)
     }
 
     pub(super) fn changeable_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
@@ -156,7 +156,7 @@ fn create_session(
         if let Some(former) = Session::find(panel, request)? {
             registry.end_session(&former.hash)?;
         }
-        let token = secret::generate_token().map_err(RegistryError::from)?;
+        let token = secret::generate_token().map_err(|error| Notice::internal(&error))?;
         // The password may have been changed during the check.
         if registry.create_session(&tenant, &secret::hash(&token), request.client, now)? {
             return Ok(token);

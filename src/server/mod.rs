@@ -53,7 +53,7 @@ use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
 use crate::panel::Panel;
 use crate::store::registry::Registry;
-use crate::store::{DataDir, OpenError, Tenants};
+use crate::store::{DataDir, StoreError, Tenants};
 use crate::words;
 
 /// The time between two requests of the watchdog.
@@ -264,8 +264,8 @@ impl App {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if the registry cannot be created or used.
-    pub fn open(config: &Config, clock: Clock) -> Result<Arc<App>, OpenError> {
+    /// If the registry cannot be created or used.
+    pub fn open(config: &Config, clock: Clock) -> Result<Arc<App>, StoreError> {
         let data_dir = config.data_dir.clone();
         let metrics = Arc::new(Metrics::new(routes::label));
         let opened = DataDir::open_to_serve(&data_dir)?;

@@ -43,7 +43,7 @@ use std::time::Instant;
 use rustix::process::geteuid;
 
 use super::database::{self, Database, Schema};
-use super::error::OpenError;
+use super::error::{Result, StoreCode, StoreError};
 use crate::files;
 use crate::model::TenantId;
 
@@ -77,7 +77,7 @@ pub(crate) fn tenant_database(data_dir: &Path, id: TenantId) -> Database {
 }
 
 /// The ids of the tenants' files, whether or not the registry knows them.
-pub(crate) fn tenant_file_ids(data_dir: &Path) -> Result<BTreeSet<TenantId>, OpenError> {
+pub(crate) fn tenant_file_ids(data_dir: &Path) -> Result<BTreeSet<TenantId>> {
     let id = |entry: io::Result<DirEntry>| -> io::Result<Option<TenantId>> {
         let name = entry?.file_name();
         let stem = name.to_str().and_then(|name| name.strip_suffix(".db"));
@@ -89,7 +89,7 @@ pub(crate) fn tenant_file_ids(data_dir: &Path) -> Result<BTreeSet<TenantId>, Ope
         Err(error) => Err(error),
         Ok(entries) => entries.map(id).filter_map(Result::transpose).collect(),
     };
-    ids.map_err(|error| OpenError::unusable(&directory, error))
+    ids.map_err(|error| StoreError::unusable(&directory, error))
 }
 
 /// Whether there is the database, or a file that SQLite keeps beside one.
@@ -125,7 +125,7 @@ fn has_no_data(data_dir: &Path) -> io::Result<bool> {
 ///
 /// If there is none, the owner of the directory decides. A directory of root is accepted then: a
 /// container's volume often belongs to root, and lets the service in by its group.
-pub(crate) fn require_owner(data_dir: &Path) -> Result<bool, OpenError> {
+pub(crate) fn require_owner(data_dir: &Path) -> Result<bool> {
     let registry = registry_database(data_dir).path().to_owned();
     // If the directory cannot be looked up, the caller cannot open it either, and reports why.
     let Ok(of_directory) = fs::metadata(data_dir).map(|found| found.uid()) else {
@@ -139,27 +139,28 @@ pub(crate) fn require_owner(data_dir: &Path) -> Result<bool, OpenError> {
     if owner == user || is_missing && of_directory == 0 {
         return Ok(!is_missing);
     }
-    let owner = files::user_name(owner);
-    if of_directory == user {
-        let cure = format!("sudo chown -R {}: {}", files::user_name(user), data_dir.display());
-        return Err(OpenError::OtherOwner { path: registry, owner, cure });
-    }
-    let cure = format!("sudo -u {owner} tenantdesk …");
-    Err(OpenError::OtherOwner { path: data_dir.to_owned(), owner, cure })
+    let (owner, directory) = (files::user_name(owner), data_dir.display());
+    let message = if of_directory == user {
+        let (registry, user) = (registry.display(), files::user_name(user));
+        format!("{registry} belongs to {owner}; run: sudo chown -R {user}: {directory}")
+    } else {
+        format!("{directory} belongs to {owner}; run: sudo -u {owner} tenantdesk …")
+    };
+    Err(StoreError::new(StoreCode::OtherOwner, message))
 }
 
-fn require_registry(data_dir: &Path) -> Result<(), OpenError> {
+fn require_registry(data_dir: &Path) -> Result<()> {
     if require_owner(data_dir)? {
         return Ok(());
     }
     // Also if the registry has appeared since: nobody has compared its owner.
-    Err(OpenError::Missing(registry_database(data_dir).path().to_owned()))
+    Err(registry_database(data_dir).missing())
 }
 
-fn create_directories(data_dir: &Path) -> Result<(), OpenError> {
+fn create_directories(data_dir: &Path) -> Result<()> {
     let tenants = tenants_dir(data_dir);
     files::create_private_directories(&tenants)
-        .map_err(|error| OpenError::unusable(&tenants, error))
+        .map_err(|error| StoreError::unusable(&tenants, error))
 }
 
 /// Removes a tenant's file, and the files of SQLite and of a replicator beside it.
@@ -182,7 +183,7 @@ impl DataDir {
     /// Creates the directory and an empty registry, each if there is none. An existing directory
     /// keeps its mode. The lock keeps out a second process that creates a registry, and a restore of
     /// everything.
-    pub fn create(path: &Path) -> Result<(), OpenError> {
+    pub fn create(path: &Path) -> Result<()> {
         let registry = registry_database(path);
         require_owner(path)?;
         if has_files(&registry) {
@@ -201,7 +202,7 @@ impl DataDir {
         }
         if path.join(RESTORING).exists() {
             let what = "a restore did not end; empty the directory, and repeat the restore";
-            return Err(OpenError::unusable(path, what));
+            return Err(StoreError::unusable(path, what));
         }
         registry.create()?;
         tracing::info!(path = %path.display(), "new, empty data directory");
@@ -209,7 +210,7 @@ impl DataDir {
     }
 
     /// Opens an existing data directory for a command. A server may run meanwhile.
-    pub fn open(path: &Path) -> Result<DataDir, OpenError> {
+    pub fn open(path: &Path) -> Result<DataDir> {
         require_registry(path)?;
         registry_database(path).require_file()?;
         DataDir::recover_and_lock_shared(path, false)
@@ -217,7 +218,7 @@ impl DataDir {
 
     /// Opens the data directory for the server, which has called [`DataDir::lock_to_serve`]. Waits
     /// until no command uses the directory, recovers every WAL, and migrates every file.
-    pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
+    pub fn open_to_serve(path: &Path) -> Result<DataDir> {
         require_registry(path)?;
         let data_dir = DataDir::recover_and_lock_shared(path, true)?;
         registry_database(path).migrate()?;
@@ -226,14 +227,14 @@ impl DataDir {
     }
 
     /// Takes the lock of the one server. Opens no database. Fails if another server runs.
-    pub fn lock_to_serve(path: &Path) -> Result<DataDir, OpenError> {
+    pub fn lock_to_serve(path: &Path) -> Result<DataDir> {
         let tenants = tenants_dir(path);
-        let failed = |error| OpenError::unusable(&tenants, error);
+        let failed = |error| StoreError::unusable(&tenants, error);
         let lock = File::open(&tenants).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => Ok(DataDir { path: path.to_owned(), locks: vec![lock] }),
             Err(TryLockError::WouldBlock) => {
-                Err(OpenError::unusable(path, "another tenantdesk serves this data directory"))
+                Err(StoreError::unusable(path, "another tenantdesk serves this data directory"))
             }
             Err(TryLockError::Error(error)) => Err(failed(error)),
         }
@@ -242,8 +243,8 @@ impl DataDir {
     /// Creates the directory without a registry, for a restore of everything. Holds both locks, so
     /// that no server and no command uses the directory meanwhile. Returns `None` if the directory
     /// is not empty.
-    pub(crate) fn open_empty(path: &Path) -> Result<Option<DataDir>, OpenError> {
-        let failed = |error| OpenError::unusable(path, error);
+    pub(crate) fn open_empty(path: &Path) -> Result<Option<DataDir>> {
+        let failed = |error| StoreError::unusable(path, error);
         if path.try_exists().map_err(failed)? && !has_no_data(path).map_err(failed)? {
             return Ok(None);
         }
@@ -265,8 +266,8 @@ impl DataDir {
     ///
     /// `flock` gives up the exclusive lock before it takes the shared lock. Another process may
     /// then recover the WALs a second time, which changes nothing.
-    fn recover_and_lock_shared(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
-        let failed = |error| OpenError::unusable(path, error);
+    fn recover_and_lock_shared(path: &Path, must_recover: bool) -> Result<DataDir> {
+        let failed = |error| StoreError::unusable(path, error);
         let directory = File::open(path).map_err(failed)?;
         match directory.try_lock() {
             Ok(()) => recover(path)?,
@@ -285,7 +286,7 @@ impl DataDir {
 
 /// Migrates the tenants' files of older versions. A tenant whose file cannot be migrated stays
 /// unavailable.
-fn migrate_tenants(data_dir: &Path) -> Result<(), OpenError> {
+fn migrate_tenants(data_dir: &Path) -> Result<()> {
     let mut older = Vec::new();
     for id in tenant_file_ids(data_dir)? {
         let database = tenant_database(data_dir, id);
@@ -311,7 +312,7 @@ fn migrate_tenants(data_dir: &Path) -> Result<(), OpenError> {
 
 /// Recovers the WALs that are not empty. If a tenant's WAL cannot be recovered, the other tenants
 /// are served. The first write to that tenant tries again. If this fails, too, the write gets 503.
-fn recover(data_dir: &Path) -> Result<(), OpenError> {
+fn recover(data_dir: &Path) -> Result<()> {
     database::recover(&registry_database(data_dir))?;
     for id in tenant_file_ids(data_dir)? {
         if let Err(error) = database::recover(&tenant_database(data_dir, id)) {
@@ -323,9 +324,9 @@ fn recover(data_dir: &Path) -> Result<(), OpenError> {
 
 /// Waits until no process uses the data directory, and keeps all others out until the file is
 /// dropped.
-fn lock_alone(data_dir: &Path) -> Result<File, OpenError> {
+fn lock_alone(data_dir: &Path) -> Result<File> {
     let locked = File::open(data_dir).and_then(|directory| directory.lock().map(|()| directory));
-    locked.map_err(|error| OpenError::unusable(data_dir, error))
+    locked.map_err(|error| StoreError::unusable(data_dir, error))
 }
 
 #[cfg(test)]

@@ -1,75 +1,140 @@
 //! Why the store did not do what it was asked.
 
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::path::Path;
 
 use rusqlite::ErrorCode;
+use rusqlite::types::FromSqlError;
 use serde_json::json;
 
 use crate::clock::Timestamp;
 use crate::model::{Field, FieldCode, FieldError, NaturalKey, RecordId, Resource, Value, Version};
 use crate::words::{grouped, without_error_numbers};
 
-/// Why a database cannot be opened. The texts are for the operator.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error("{} does not exist", .0.display())]
-    Missing(PathBuf),
-    /// `serve` and `restore` migrate it; every other command refuses it (contract section 11).
-    #[error(
-        "{} was written by an older version of tenantdesk (schema {found}, this binary needs \
-         {known}); start the service once, which migrates it; if the service has started already, \
-         its log says why the migration failed", .path.display()
-    )]
-    Older { path: PathBuf, found: u32, known: u32 },
-    #[error(
-        "{} was written by a version of tenantdesk before 1.0.0 (schema {found}); let tenantdesk \
-         1.0.0 serve the data directory once, or restore the backup with 1.0.0; then this version \
-         can use the data", .path.display()
-    )]
-    TooOld { path: PathBuf, found: u32 },
-    #[error(
-        "{} was written by a newer version of tenantdesk (schema {found}, this binary knows \
-         {known}); use that version", .path.display()
-    )]
-    Newer { path: PathBuf, found: u32, known: u32 },
-    #[error("{} is damaged or no database: {cause}", .path.display())]
-    Damaged { path: PathBuf, cause: String },
-    #[error("{} belongs to {owner}; run: {cure}", .path.display())]
-    OtherOwner { path: PathBuf, owner: String, cure: String },
-    /// Permissions, locks, a full disk, a failed migration. `kind` is what a request is told.
-    #[error("{} cannot be used: {cause}", .path.display())]
-    Unusable { path: PathBuf, cause: String, kind: StoreError },
+/// Why the store did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct StoreError {
+    pub code: StoreCode,
+    /// The cause, and the remedy if there is one, for the operator.
+    pub message: String,
 }
 
-impl OpenError {
-    /// What a request that needs the file is told.
-    pub(super) fn kind(&self) -> StoreError {
-        match self {
-            OpenError::Unusable { kind, .. } => *kind,
-            _ => StoreError::Unavailable,
+pub(super) type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// What callers tell apart.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StoreCode {
+    /// Nobody reacts to it: the message says all.
+    Other,
+    /// A mistake or a conflict of the client, not a failure.
+    Rejected(Box<Rejection>),
+    /// There is no file.
+    Missing,
+    /// Another version of the program wrote the file.
+    OtherSchema,
+    Damaged,
+    OtherOwner,
+    /// The operator must repair the file, its permissions for example.
+    Unavailable,
+    /// An import or another program has locked the tenant's file, or reads from it for so long that
+    /// its WAL cannot be emptied.
+    Busy,
+    /// The disk is full, or nearly so.
+    DiskFull,
+    /// The disk refuses to read or write.
+    DiskFailed,
+    /// The mutation ran into its time limit.
+    Interrupted,
+    /// The read ran into its deadline.
+    TimedOut,
+    /// Too many mutations of the tenant wait.
+    QueueFull,
+    /// The tenant's file has reached its size limit.
+    SizeLimit,
+    /// The operator has suspended the tenant since the request came.
+    Inactive(Inactive),
+    /// The moment is before the first one that can be read.
+    Gone(Timestamp),
+    /// So many records have changed since the moment of the list.
+    TooManyChanges(i64),
+    NoKey,
+    /// The key is in this state, and cannot be changed or replaced.
+    KeyEnded(&'static str),
+    TooManyKeys,
+    /// The session of an admin in the panel ended before the change.
+    SessionEnded,
+    /// A file of a backup is damaged, or is not as the program makes it.
+    Refused,
+}
+
+impl StoreError {
+    pub fn new(code: StoreCode, message: impl ToString) -> StoreError {
+        StoreError { code, message: without_error_numbers(&message.to_string()) }
+    }
+
+    pub(crate) fn other(message: impl ToString) -> StoreError {
+        StoreError::new(StoreCode::Other, message)
+    }
+
+    /// An error about a file or directory that cannot be used because of `cause`.
+    pub(crate) fn unusable(path: &Path, cause: impl Display) -> StoreError {
+        let message = format!("{} cannot be used: {cause}", path.display());
+        StoreError::new(StoreCode::Unavailable, message)
+    }
+
+    /// The rejection. A failure stays an error.
+    pub fn into_rejection(self) -> Result<Rejection> {
+        match self.code {
+            StoreCode::Rejected(rejection) => Ok(*rejection),
+            _ => Err(self),
         }
     }
+}
 
-    pub(crate) fn unusable(path: &Path, cause: impl ToString) -> OpenError {
-        let cause = without_error_numbers(&cause.to_string());
-        OpenError::Unusable { path: path.to_owned(), cause, kind: StoreError::Unavailable }
+impl From<Rejection> for StoreError {
+    fn from(rejection: Rejection) -> StoreError {
+        let message = rejection.message();
+        StoreError { code: StoreCode::Rejected(Box::new(rejection)), message }
     }
 }
 
-/// A statement failed. The text is SQLite's own. Modules outside `store/` pass the error on and do
-/// not look into it.
-pub type DatabaseError = rusqlite::Error;
-
-/// Says why a statement failed, in words for the operator if the operator can remove the cause.
-pub fn explain(error: &DatabaseError) -> String {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => "the disk is full; free some space".to_owned(),
-        Some(ErrorCode::SystemIoFailure) => "the disk refuses to read or write".to_owned(),
-        Some(ErrorCode::ReadOnly) => "the file is read-only".to_owned(),
-        Some(ErrorCode::DatabaseBusy) => "another process has locked the file".to_owned(),
-        _ => error.to_string(),
+impl From<Inactive> for StoreError {
+    fn from(reason: Inactive) -> StoreError {
+        StoreError::new(StoreCode::Inactive(reason), "the tenant is inactive")
     }
 }
+
+/// A statement failed. The words are for the operator if the operator can remove the cause, and
+/// SQLite's own otherwise.
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> StoreError {
+        let (code, words) = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => (StoreCode::DiskFull, Some(DISK_IS_FULL)),
+            Some(ErrorCode::SystemIoFailure) => {
+                (StoreCode::DiskFailed, Some("the disk refuses to read or write"))
+            }
+            Some(ErrorCode::ReadOnly) => (StoreCode::DiskFailed, Some("the file is read-only")),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                (StoreCode::Busy, Some("another process has locked the file"))
+            }
+            Some(ErrorCode::OperationInterrupted) => (StoreCode::Interrupted, None),
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+                (StoreCode::Damaged, None)
+            }
+            _ => (StoreCode::Unavailable, None),
+        };
+        StoreError::new(code, words.map_or_else(|| error.to_string(), str::to_owned))
+    }
+}
+
+impl From<FromSqlError> for StoreError {
+    fn from(error: FromSqlError) -> StoreError {
+        rusqlite::Error::from(error).into()
+    }
+}
+
+pub(super) const DISK_IS_FULL: &str = "the disk is full; free some space";
 
 /// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract
 /// section 5).
@@ -81,47 +146,6 @@ pub enum Inactive {
     Moving,
     /// The last day of the trial is past.
     TrialOver,
-}
-
-/// Why a request's read or mutation was not done. The cause is in the log already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreError {
-    /// The tenant's file is missing, damaged, of another schema or read-only: the operator must
-    /// repair it.
-    Unavailable,
-    /// An import or another program has locked the tenant's file, or reads from it for so long that
-    /// its WAL cannot be emptied.
-    Busy,
-    /// Too many mutations of the tenant wait.
-    QueueFull,
-    /// The mutation ran into its time limit.
-    Interrupted,
-    /// The tenant's file has reached its size limit.
-    SizeLimit,
-    /// The disk is full, or nearly so.
-    DiskFull,
-    /// The operator has suspended the tenant since the request came.
-    Inactive(Inactive),
-    /// The read ran into its deadline.
-    TimedOut,
-    /// The moment is before the first one that can be read.
-    Gone(Timestamp),
-    /// So many records have changed since the moment of the list.
-    TooManyChanges(i64),
-    /// The program failed, not the file.
-    Internal,
-}
-
-impl StoreError {
-    /// The kind of a failed statement of a mutation.
-    pub(super) fn of(error: &DatabaseError) -> StoreError {
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
-            Some(ErrorCode::DiskFull) => StoreError::DiskFull,
-            Some(ErrorCode::OperationInterrupted) => StoreError::Interrupted,
-            _ => StoreError::Unavailable,
-        }
-    }
 }
 
 /// Why a change is not made. It is a mistake or a conflict of the client, not a failure.
@@ -311,25 +335,6 @@ pub fn who_refer(counts: &[(&Resource, i64)]) -> String {
     format!("{} {verb}", kinds.join(" and "))
 }
 
-/// Why a change is not made. The caller rolls back.
-#[derive(Debug)]
-pub enum ChangeError {
-    Rejected(Rejection),
-    Database(DatabaseError),
-}
-
-impl From<Rejection> for ChangeError {
-    fn from(rejection: Rejection) -> ChangeError {
-        ChangeError::Rejected(rejection)
-    }
-}
-
-impl From<DatabaseError> for ChangeError {
-    fn from(error: DatabaseError) -> ChangeError {
-        ChangeError::Database(error)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,6 +345,6 @@ mod tests {
         let fill =
             "PRAGMA max_page_count = 2; CREATE TABLE t AS SELECT zeroblob(1000000) AS filler";
         let error = file.execute_batch(fill).unwrap_err();
-        assert_eq!(explain(&error), "the disk is full; free some space");
+        assert_eq!(StoreError::from(error).message, DISK_IS_FULL);
     }
 }

@@ -19,12 +19,11 @@ mod tenant;
 
 pub use data_dir::{DataDir, REGISTRY_FILE, tenants_dir};
 pub(crate) use database::LAST_LINE;
-pub use error::{ChangeError, DatabaseError, OpenError, Rejection, StoreError, explain, who_refer};
+pub use error::{Rejection, StoreCode, StoreError, who_refer};
 pub use records::{
     Actor, Change, ChangeContext, ChangeKind, Changed, ChangesPage, ChangesQuery, Draft,
-    EntryFilter, KeyLabel, Leave, MAX_CHANGED_SINCE, Page, PastError, Position, Precondition,
-    Reading, Reason, Record, RecordVersion, Run, Selection, SentKey, Start, Target, Undo,
-    UndoError, Undone, Writing, fold,
+    EntryFilter, KeyLabel, Leave, MAX_CHANGED_SINCE, Page, Position, Precondition, Reading, Reason,
+    Record, RecordVersion, Run, Selection, SentKey, Start, Target, Undo, Undone, Writing, fold,
 };
 pub use registry::Registry;
 pub use tenant::{

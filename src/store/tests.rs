@@ -57,7 +57,7 @@ fn records(data: &Path) -> Vec<Map<String, Json>> {
         file.read(|reading| {
             reading.each(resource, |record| {
                 records.push(serde_json::from_slice(&record.json(resource)).unwrap());
-                Ok::<(), DatabaseError>(())
+                Ok::<(), StoreError>(())
             })
         })
         .unwrap();
@@ -185,7 +185,7 @@ fn a_file_of_another_version_is_left_as_it_is_and_others_are_served() {
     let data = directory.path();
     let file = data_dir::tenant_database(data, ACME);
     for (version, expected) in [
-        (TENANT.first - 1, "before 1.0.0 (schema 5); let tenantdesk 1.0.0 serve"),
+        (TENANT.first - 1, "before 1.0.0 (schema 5, this binary needs 7); let"),
         (TENANT.version() + 1, "use that version"),
     ] {
         open_as_it_is(file.path()).pragma_update(None, "user_version", version).unwrap();
@@ -201,7 +201,7 @@ fn a_file_of_another_version_is_left_as_it_is_and_others_are_served() {
             std::sync::Arc::new(Registry::open(data).unwrap()),
             Config::new("").tenants,
         );
-        assert_eq!(tenants.open(ACME).err(), Some(StoreError::Unavailable));
+        assert_eq!(tenants.open(ACME).err().map(|error| error.code), Some(StoreCode::OtherSchema));
         let other = tenants.open(TenantId(2)).unwrap();
         let deadline = Deadline::new(&std::sync::Arc::default());
         assert!(other.read(deadline, |reading| reading.exists(&CUSTOMER, RecordId(1))).unwrap());

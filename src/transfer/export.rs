@@ -13,7 +13,7 @@ use super::FileFormat;
 use super::columns::{ReferenceColumn, amount_name, reference_columns};
 use crate::model::custom::PREFIX;
 use crate::model::{CREATED_AT, Field, ID, Kind, RecordId, Resource, UPDATED_AT, Value};
-use crate::store::{DatabaseError, Reading, Record, TenantFile, explain};
+use crate::store::{Reading, Record, StoreError, TenantFile};
 
 /// The last row of a sheet, counted from 0.
 const LAST_ROW: u32 = 1_048_575;
@@ -29,9 +29,9 @@ pub enum ExportError {
     File(String),
 }
 
-impl From<DatabaseError> for ExportError {
-    fn from(error: DatabaseError) -> ExportError {
-        ExportError::File(explain(&error))
+impl From<StoreError> for ExportError {
+    fn from(error: StoreError) -> ExportError {
+        ExportError::File(error.message)
     }
 }
 
@@ -129,7 +129,7 @@ impl ExportColumn {
         reading: &Reading<'_>,
         export: &Export,
         record: &Record,
-    ) -> Result<ExportCell, DatabaseError> {
+    ) -> Result<ExportCell, StoreError> {
         let value = export.resource.value(&record.values, self.field.name);
         Ok(match (&self.source, value) {
             (ColumnSource::Amount, Some(Value::Integer(cents))) => ExportCell::Amount(*cents),
@@ -249,7 +249,7 @@ fn write_workbook(
         let count = reading.each(export.resource, |record| {
             written();
             let cells = columns.iter().map(|column| column.cell(reading, export, record));
-            let cells: Vec<_> = cells.collect::<Result<_, DatabaseError>>()?;
+            let cells: Vec<_> = cells.collect::<Result<_, StoreError>>()?;
             sheet.write(cells).map_err(io::Error::other)?;
             Ok::<(), ExportError>(())
         })?;

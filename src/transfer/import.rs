@@ -21,8 +21,7 @@ use super::row::{Mode, RowValidator};
 use super::{Cell, FileFormat, InputFile, InputRow, MAX_COLUMNS, Map, Place, RowError};
 use crate::model::{Field, Json, Resource, Value};
 use crate::store::{
-    ChangeContext, DatabaseError, Draft, FileTransaction, Reading, Target, TenantFile, Writing,
-    explain,
+    ChangeContext, Draft, FileTransaction, Reading, StoreError, Target, TenantFile, Writing,
 };
 use crate::words;
 
@@ -102,9 +101,9 @@ pub enum ImportError {
     Unsuitable(String),
 }
 
-impl From<DatabaseError> for ImportError {
-    fn from(error: DatabaseError) -> ImportError {
-        ImportError::File(explain(&error))
+impl From<StoreError> for ImportError {
+    fn from(error: StoreError) -> ImportError {
+        ImportError::File(error.message)
     }
 }
 
@@ -335,7 +334,7 @@ impl RowImporter<'_> {
     }
 
     /// Counts the effect of a row for the summary that the operator sees.
-    fn count_effect(&mut self, place: Place, draft: &Draft) -> Result<(), DatabaseError> {
+    fn count_effect(&mut self, place: Place, draft: &Draft) -> Result<(), StoreError> {
         let imported = &mut self.imported;
         let Target::Stored(record) = &draft.target else {
             imported.created += 1;
@@ -360,7 +359,7 @@ impl RowImporter<'_> {
     }
 
     /// Counts a new record if an earlier row or an older record has its first natural key.
-    fn count_repeated_key(&mut self, draft: &Draft) -> Result<(), DatabaseError> {
+    fn count_repeated_key(&mut self, draft: &Draft) -> Result<(), StoreError> {
         if !matches!(self.validator.mode, Mode::Add) {
             return Ok(());
         }

@@ -17,7 +17,7 @@ use crate::model::custom::PREFIX;
 use crate::model::field::Custom;
 use crate::model::validation::{is_empty, shorten};
 use crate::model::{Field, Json, JsonObject, Kind, RecordId, Resource, Value};
-use crate::store::{DatabaseError, Reading, Record, RecordVersion};
+use crate::store::{Reading, Record, RecordVersion, StoreError};
 
 /// The record as the author of a row has seen it.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Past {
         resource: &'static Resource,
         id: RecordId,
         moment: Timestamp,
-    ) -> Result<Past, DatabaseError> {
+    ) -> Result<Past, StoreError> {
         let (seen, changes) = (Vec::new(), BTreeMap::new());
         let (is_known, is_recorded, deletion) = (false, false, None);
         let mut past = Past { resource, moment, seen, is_known, is_recorded, changes, deletion };

@@ -7,7 +7,7 @@ use super::merge::is_same_text;
 use crate::clock::Timestamp;
 use crate::model::validation::normalize;
 use crate::model::{Field, Json, RecordId, Resource, Value};
-use crate::store::{DatabaseError, Reading, fold};
+use crate::store::{Reading, StoreError, fold};
 
 /// What a cell says about the referred record.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl<'a> ReferenceFinder<'a> {
         target: &'static Resource,
         terms: &[Term],
         customer: Option<&Value>,
-    ) -> Result<Vec<RecordId>, DatabaseError> {
+    ) -> Result<Vec<RecordId>, StoreError> {
         let narrowing = target.field(CUSTOMER_ID).zip(customer);
         let exact = terms.iter().filter_map(|term| Some((term.field?, &term.value)));
         let exact: Vec<_> = exact.chain(narrowing).collect();
@@ -75,14 +75,14 @@ impl<'a> ReferenceFinder<'a> {
         Ok(ids.map(|(id, _)| *id).take(10).collect())
     }
 
-    fn by_name(&mut self, target: &'static Resource) -> Result<&ByName, DatabaseError> {
+    fn by_name(&mut self, target: &'static Resource) -> Result<&ByName, StoreError> {
         if !self.names.contains_key(target.plural) {
             let mut names = ByName::new();
             self.reading.each(target, |record| {
                 let name = name_of(target, &record.values);
                 let customer = target.value(&record.values, CUSTOMER_ID).cloned();
                 names.entry(folded(&name)).or_default().push((record.id, customer));
-                Ok::<(), DatabaseError>(())
+                Ok::<(), StoreError>(())
             })?;
             self.names.insert(target.plural, names);
         }
@@ -96,7 +96,7 @@ impl<'a> ReferenceFinder<'a> {
         id: &Value,
         cell: &Json,
         moment: Timestamp,
-    ) -> Result<bool, DatabaseError> {
+    ) -> Result<bool, StoreError> {
         let Value::Integer(id) = id else { return Ok(is_same_text("", cell)) };
         let mut agrees = false;
         self.reading.versions(column.target, RecordId(*id), &mut |version| {
@@ -116,7 +116,7 @@ impl<'a> ReferenceFinder<'a> {
         &self,
         target: &'static Resource,
         id: &Value,
-    ) -> Result<String, DatabaseError> {
+    ) -> Result<String, StoreError> {
         let Value::Integer(id) = id else { return Ok("nobody".to_owned()) };
         let Some(record) = self.reading.record(target, RecordId(*id))? else {
             return Ok(id.to_string());
@@ -133,7 +133,7 @@ impl<'a> ReferenceFinder<'a> {
         &self,
         target: &'static Resource,
         ids: &[RecordId],
-    ) -> Result<String, DatabaseError> {
+    ) -> Result<String, StoreError> {
         let mut list = Vec::new();
         for id in ids {
             let record = self.reading.record(target, *id)?;

@@ -14,7 +14,7 @@ use crate::model::{
     CUSTOMER, EMPLOYEE, Field, FieldError, ID, Json, JsonObject, Kind, RecordId, Resource, Rules,
     UPDATED_AT, Value,
 };
-use crate::store::{ChangeError, DatabaseError, Draft, Reading, Record, Rejection, Target};
+use crate::store::{Draft, Reading, Record, Rejection, StoreError, Target};
 use crate::words;
 
 /// The record that a row stands for.
@@ -110,7 +110,7 @@ impl<'a> RowValidator<'a> {
         place: Place,
         cells: &JsonObject,
         faults: Vec<CellFault>,
-    ) -> Result<Result<Option<Draft>, Vec<RowError>>, DatabaseError> {
+    ) -> Result<Result<Option<Draft>, Vec<RowError>>, StoreError> {
         self.place = place;
         for (column, code, message) in faults {
             self.add_error(&column, code, message);
@@ -161,7 +161,7 @@ impl<'a> RowValidator<'a> {
         &mut self,
         target: Target,
         values: &[(&'static Field, Value)],
-    ) -> Result<Result<Option<Draft>, Vec<RowError>>, DatabaseError> {
+    ) -> Result<Result<Option<Draft>, Vec<RowError>>, StoreError> {
         match Draft::new(self.columns.resource, target, values) {
             Ok(mut draft) if self.errors.is_empty() => {
                 // An empty cell names no customer beside an employee.
@@ -170,11 +170,10 @@ impl<'a> RowValidator<'a> {
                     .find(|(field, value)| field.name == CUSTOMER_ID && *value != Value::Null);
                 match self.reading.set_owner(&mut draft, named.is_some()) {
                     Ok(()) => return Ok(Ok(Some(draft))),
-                    Err(ChangeError::Rejected(Rejection::OtherCustomer(_))) => {
-                        self.add_other_customer(&draft)?;
-                    }
-                    Err(ChangeError::Rejected(rejection)) => self.reject(rejection),
-                    Err(ChangeError::Database(error)) => return Err(error),
+                    Err(error) => match error.into_rejection()? {
+                        Rejection::OtherCustomer(_) => self.add_other_customer(&draft)?,
+                        rejection => self.reject(rejection),
+                    },
                 }
             }
             Ok(_) => {}
@@ -184,7 +183,7 @@ impl<'a> RowValidator<'a> {
     }
 
     /// Adds the error of a device whose employee works at another customer than the file says.
-    fn add_other_customer(&mut self, draft: &Draft) -> Result<(), DatabaseError> {
+    fn add_other_customer(&mut self, draft: &Draft) -> Result<(), StoreError> {
         let value = |name| draft.resource.value(&draft.values, name).unwrap_or(&Value::Null);
         let (employee, named) = (value("employee_id"), value(CUSTOMER_ID));
         let works_at = match employee {
@@ -234,18 +233,17 @@ impl<'a> RowValidator<'a> {
     }
 
     /// Returns the value of a check, or adds the errors of the rejection.
-    fn value_of<T>(&mut self, checked: Result<T, ChangeError>) -> Result<Option<T>, DatabaseError> {
+    fn value_of<T>(&mut self, checked: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
         match checked {
             Ok(value) => Ok(Some(value)),
-            Err(ChangeError::Database(error)) => Err(error),
-            Err(ChangeError::Rejected(rejection)) => {
-                self.reject(rejection);
+            Err(error) => {
+                self.reject(error.into_rejection()?);
                 Ok(None)
             }
         }
     }
 
-    fn find_target(&mut self, cells: &JsonObject) -> Result<RowTarget, DatabaseError> {
+    fn find_target(&mut self, cells: &JsonObject) -> Result<RowTarget, StoreError> {
         let Some(key) = self.mode.key() else {
             return Ok(RowTarget::Record(Target::New(None), None));
         };
@@ -309,7 +307,7 @@ impl<'a> RowValidator<'a> {
         found: Option<Record>,
         moment: Timestamp,
         cells: &JsonObject,
-    ) -> Result<RowTarget, DatabaseError> {
+    ) -> Result<RowTarget, StoreError> {
         let resource = self.columns.resource;
         if let Some(record) = found {
             let mut past = Past::find(self.reading, resource, record.id, moment)?;
@@ -363,7 +361,7 @@ impl<'a> RowValidator<'a> {
         &mut self,
         key: &'static Field,
         value: &Value,
-    ) -> Result<Vec<RecordId>, DatabaseError> {
+    ) -> Result<Vec<RecordId>, StoreError> {
         let text = match value {
             Value::Integer(id) => return Ok(vec![RecordId(*id)]),
             Value::Text(text) => text,
@@ -387,7 +385,7 @@ impl<'a> RowValidator<'a> {
         &mut self,
         past: &Past,
         cells: &JsonObject,
-    ) -> Result<Option<String>, DatabaseError> {
+    ) -> Result<Option<String>, StoreError> {
         for field in self.columns.resource.fields {
             let cell = cells.get(field.name);
             let is_edited = match (field.references, cell) {
@@ -433,7 +431,7 @@ impl<'a> RowValidator<'a> {
 
     /// A new record with this key, unless a stored record has nearly the same key: a spreadsheet
     /// removes zeros, and the row would make a double of that record.
-    fn guard(&mut self, key: &Field, text: &str) -> Result<Option<Target>, DatabaseError> {
+    fn guard(&mut self, key: &Field, text: &str) -> Result<Option<Target>, StoreError> {
         if self.stored_keys.is_none() {
             self.stored_keys = Some(self.read_keys(key)?);
         }
@@ -449,14 +447,14 @@ impl<'a> RowValidator<'a> {
         Ok(None)
     }
 
-    fn read_keys(&self, key: &Field) -> Result<HashMap<String, String>, DatabaseError> {
+    fn read_keys(&self, key: &Field) -> Result<HashMap<String, String>, StoreError> {
         let mut keys = HashMap::new();
         let resource = self.columns.resource;
         self.reading.each(resource, |record| {
             if let Some(Value::Text(text)) = resource.value(&record.values, key.name) {
                 keys.insert(essence(text), text.clone());
             }
-            Ok::<(), DatabaseError>(())
+            Ok::<(), StoreError>(())
         })?;
         Ok(keys)
     }
@@ -537,7 +535,7 @@ impl<'a> RowValidator<'a> {
         target: &'static Resource,
         row: &ReferenceRow<'_>,
         values: &[(&'static Field, Value)],
-    ) -> Result<Option<Value>, DatabaseError> {
+    ) -> Result<Option<Value>, StoreError> {
         let cells = self.reference_cells(field, row.cells);
         if let Some(past) = row.past
             && !cells.is_empty()
@@ -594,7 +592,7 @@ impl<'a> RowValidator<'a> {
         target: &'static Resource,
         terms: &[Term],
         found: &[RecordId],
-    ) -> Result<(), DatabaseError> {
+    ) -> Result<(), StoreError> {
         let message = format!(
             "Several {} have {}: {}. Name one by its id or number.",
             target.plural,
@@ -615,7 +613,7 @@ impl<'a> RowValidator<'a> {
         found: &mut Vec<RecordId>,
         stored: Option<&Record>,
         values: &[(&'static Field, Value)],
-    ) -> Result<(), DatabaseError> {
+    ) -> Result<(), StoreError> {
         let customer = values.iter().find(|(field, _)| field.name == CUSTOMER_ID);
         if let (Some((_, customer)), true) = (customer, found.len() > 1)
             && target.field(CUSTOMER_ID).is_some()
@@ -689,7 +687,7 @@ impl<'a> RowValidator<'a> {
         field: &Field,
         cells: &[(&String, &Json)],
         past: &Past,
-    ) -> Result<bool, DatabaseError> {
+    ) -> Result<bool, StoreError> {
         'versions: for id in past.seen_in(field) {
             for (name, cell) in cells {
                 let agrees = match self.reference_column(field, name) {
@@ -711,7 +709,7 @@ impl<'a> RowValidator<'a> {
         field: &Field,
         cells: &[(&String, &Json)],
         past: &Past,
-    ) -> Result<Option<String>, DatabaseError> {
+    ) -> Result<Option<String>, StoreError> {
         let id = cells.iter().find(|(name, cell)| *name == field.name && !is_empty(cell));
         let Some((_, id)) = id.filter(|(_, cell)| past.has(field, cell)) else { return Ok(None) };
         let Some(id) = past.seen_in(field).find(|seen| is_same(field, seen, id)) else {

@@ -19,7 +19,7 @@ use tenantdesk::http::{ApiError, ErrorCode};
 use tenantdesk::model;
 use tenantdesk::model::RecordId;
 use tenantdesk::server::Server;
-use tenantdesk::store::{Rejection, StoreError};
+use tenantdesk::store::{Rejection, StoreCode, StoreError};
 
 use crate::support::in_process::{open, serve};
 use crate::support::raw::{Client, request};
@@ -416,7 +416,11 @@ fn lists(messages: &mut Messages) {
     let cursor = page["next_cursor"].as_str().unwrap();
     let other = format!("/customers.php?sort=-name&cursor={cursor}");
     messages.fail("the cursor of another list", "GET", &other, &[], "");
-    messages.add("a list of over 5 seconds", &body_of(&StoreError::TimedOut.into()));
+    messages.add("a list of over 5 seconds", &body_of(&failure(StoreCode::TimedOut)));
+}
+
+fn failure(code: StoreCode) -> ApiError {
+    StoreError::new(code, "").into()
 }
 
 fn change_log(messages: &mut Messages) {
@@ -543,11 +547,11 @@ fn service(messages: &mut Messages) {
     for (situation, error) in [
         ("too many requests", ApiError::overloaded()),
         ("a panic", ApiError::internal()),
-        ("a tenant whose database is damaged", StoreError::Unavailable.into()),
-        ("a tenant whose database an import writes", StoreError::Busy.into()),
-        ("a change that takes too long", StoreError::Interrupted.into()),
-        ("a tenant at its size limit", StoreError::SizeLimit.into()),
-        ("a full disk", StoreError::DiskFull.into()),
+        ("a tenant whose database is damaged", failure(StoreCode::Unavailable)),
+        ("a tenant whose database an import writes", failure(StoreCode::Busy)),
+        ("a change that takes too long", failure(StoreCode::Interrupted)),
+        ("a tenant at its size limit", failure(StoreCode::SizeLimit)),
+        ("a full disk", failure(StoreCode::DiskFull)),
         (
             "a move of more devices than a request may change",
             Rejection::TooManyDevices { employee: RecordId(7), devices: 1_200 }.into(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use tenantdesk::model::ALL;
-use tenantdesk::store::{DatabaseError, Registry, TenantFile};
+use tenantdesk::store::{Registry, StoreError, TenantFile};
 
 use crate::client::Client;
 use crate::disk::{Disk, Image, Loss, write};
@@ -73,7 +73,7 @@ fn content(data: &Path) -> Option<State> {
         state.insert(format!("tenant {}", tenant.id), row);
         let file = TenantFile::open(data, tenant.id)
             .unwrap_or_else(|error| panic!("tenant {}: {error}", tenant.id));
-        let read: Result<(), DatabaseError> = file.read(|reading| {
+        let read: Result<(), StoreError> = file.read(|reading| {
             for resource in ALL {
                 reading.each(resource, |record| {
                     let record: Value = serde_json::from_slice(&record.json(resource)).unwrap();
@@ -81,7 +81,7 @@ fn content(data: &Path) -> Option<State> {
                         format!("{} {} {}", tenant.id, resource.plural, record["id"]),
                         record,
                     );
-                    Ok::<(), DatabaseError>(())
+                    Ok::<(), StoreError>(())
                 })?;
             }
             Ok(())

@@ -16,7 +16,7 @@ use crate::store::data_dir::{
     DataDir, TENANT, registry_database, tenant_database, tenant_file_ids,
 };
 use crate::store::database::{self, Database, Role, Schema, copy_into, open_plain};
-use crate::store::error::OpenError;
+use crate::store::error::{Result, StoreCode, StoreError};
 use crate::store::records::Reading;
 use crate::store::registry::TenantRow;
 
@@ -43,13 +43,9 @@ const MAX_PROBLEMS: usize = 20;
 /// Checks all databases of a data directory. A server may run meanwhile. Copies are examined: a
 /// snapshot that is held for minutes would let the write-ahead log grow until writes are refused.
 ///
-/// # Errors
-///
-/// [`OpenError::Missing`] if there is no registry; [`OpenError::Unusable`] if the tenants' files
-/// cannot be listed.
-pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
+pub fn check(data_dir: &Path) -> Result<Vec<Finding>> {
     let _in_use = DataDir::open(data_dir)?;
-    let _alone = lock(data_dir).map_err(|error| OpenError::unusable(data_dir, error))?;
+    let _alone = lock(data_dir).map_err(|error| StoreError::unusable(data_dir, error))?;
     // Files are listed first: the row of a tenant that is created meanwhile is committed when the
     // rows are read.
     let files = tenant_file_ids(data_dir)?;
@@ -116,8 +112,7 @@ fn examine(file: &Database, data_dir: &Path) -> Finding {
             }
         }
         Err(error) => {
-            let is_damaged = matches!(error, OpenError::Damaged { .. } | OpenError::Missing(_));
-            (vec![error.to_string()], is_damaged)
+            (vec![error.message], matches!(error.code, StoreCode::Damaged | StoreCode::Missing))
         }
     };
     let database = file.name_in(data_dir);
@@ -129,12 +124,9 @@ fn examine(file: &Database, data_dir: &Path) -> Finding {
 ///
 /// The copy must leave the reserve of the disk free, or clients' writes would be refused while the
 /// copy is there. If less is free already, they are refused anyway, and half of it is enough.
-pub(in crate::store) fn copy_to_examine(
-    file: &Database,
-    path: &Path,
-) -> Result<Connection, OpenError> {
+pub(in crate::store) fn copy_to_examine(file: &Database, path: &Path) -> Result<Connection> {
     let source = file.open(Role::Bulk)?;
-    let unusable = |error| OpenError::unusable(path, error);
+    let unusable = |error| StoreError::unusable(path, error);
     files::ignore_missing(fs::remove_file(path)).map_err(unusable)?;
     files::create_private(path).map_err(unusable)?;
     let (free, _) = files::free_space(path).map_err(unusable)?;
@@ -153,7 +145,7 @@ pub(in crate::store) fn copy_to_examine(
             copy_into(&source, &mut copy)?;
             Ok(copy)
         };
-        open().map_err(|error| file.error(&error))
+        open().map_err(|error| file.error(error))
     };
     // SQLite needs the name no longer: it only reads the copy.
     fs::remove_file(path).map_err(unusable)?;

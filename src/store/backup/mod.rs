@@ -14,6 +14,7 @@ pub mod restore;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -26,13 +27,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::data_dir::{is_foreign, registry_database, tenant_database, tenants_dir};
 use super::database::{Database, Role, copy_pages, is_write_error, open_plain};
-use super::error::{DatabaseError, OpenError};
+use super::error::{Result, StoreCode, StoreError};
 use super::records::Reading;
-use super::registry::{Registry, RegistryError, TenantRow};
+use super::registry::{Registry, TenantRow};
 use crate::clock::{Moment, Timestamp};
 use crate::files;
 use crate::model::{ALL, Resource, TenantId};
-use crate::words::without_error_numbers;
 
 /// The directory in which a backup is made, and from which an older one is removed.
 const PARTIAL: &str = ".partial";
@@ -51,17 +51,14 @@ pub struct Backup {
 /// lacks a tenant or has none: an older one may hold it. It has none after the data directory was
 /// lost, because the server then starts with an empty one.
 ///
-/// # Errors
-///
-/// After [`ArchiveError::NotRemoved`] the backup is there. A tenant that cannot be read is no error
-/// in a backup of all: [`Manifest::left_out`] lists it.
+/// A tenant that cannot be read is no error in a backup of all: [`Manifest::left_out`] lists it.
 pub fn create(
     registry: &Registry,
     dir: &Path,
     tenant: Option<&TenantRow>,
     keep: Option<usize>,
     now: Moment,
-) -> Result<Backup, ArchiveError> {
+) -> Result<Backup> {
     files::create_private_directories(dir).map_err(file_error(dir))?;
     let staging = Staging::create(dir.join(PARTIAL))?;
     let manifest = write_backup(registry, &staging.path, tenant, now)?;
@@ -70,7 +67,10 @@ pub fn create(
     let is_complete = manifest.left_out.is_empty() && !manifest.tenants.is_empty();
     let removed = match keep.filter(|_| is_complete) {
         Some(keep) => remove_older(dir, &directory, &manifest, keep).map_err(|cause| {
-            ArchiveError::NotRemoved { path: directory.clone(), cause: Box::new(cause) }
+            StoreError::other(format!(
+                "the backup {} is made, but older ones could not be removed: {cause}",
+                directory.display()
+            ))
         })?,
         None => Vec::new(),
     };
@@ -95,10 +95,10 @@ fn write_backup(
     partial: &Path,
     tenant: Option<&TenantRow>,
     now: Moment,
-) -> Result<Manifest, ArchiveError> {
+) -> Result<Manifest> {
     let copy = registry_database(partial);
     let live = registry_database(registry.data_dir());
-    let copied = save_database(&live, &copy, "the registry")?;
+    let copied = save_database(&live, &copy)?.map_err(|cause| no_backup("the registry", &cause))?;
     if let Some(tenant) = tenant {
         copied.execute("DELETE FROM tenants WHERE id <> ?", [tenant.id.0])?;
     }
@@ -113,7 +113,7 @@ fn write_backup(
     };
     save_tenants(registry, &copied, partial, &mut manifest)?;
     if let Some(TenantRow { name, .. }) = tenant.filter(|_| manifest.tenants.is_empty()) {
-        return Err(unreadable(&format!("tenant {name}"), "it was deleted meanwhile"));
+        return Err(no_backup(&format!("tenant {name}"), "it was deleted meanwhile"));
     }
     // A restored tenant that was moving is suspended. VACUUM removes the deleted rows from the pages
     // of the file, too.
@@ -133,60 +133,62 @@ fn save_tenants(
     copied: &Connection,
     partial: &Path,
     manifest: &mut Manifest,
-) -> Result<(), ArchiveError> {
+) -> Result<()> {
     for TenantRow { id, name, .. } in check::tenants(copied)? {
         let (live, copy) = (tenant_database(registry.data_dir(), id), tenant_database(partial, id));
-        match save_database(&live, &copy, &format!("tenant {name}")) {
+        match save_database(&live, &copy)? {
             Ok(connection) => {
                 let records = count(&connection)?;
                 drop(connection);
                 manifest.files.push(sync_and_describe(partial, &copy)?);
                 manifest.tenants.push(SavedTenant { id, name, records });
             }
-            Err(ArchiveError::Unreadable { .. }) if registry.tenant(id)?.is_none() => {
+            Err(_) if registry.tenant(id)?.is_none() => {
                 copy.remove();
                 copied.execute("DELETE FROM tenants WHERE id = ?", [id.0])?;
             }
-            Err(ArchiveError::Unreadable { cause, .. }) if manifest.kind == BackupKind::All => {
+            Err(reason) if manifest.kind == BackupKind::All => {
                 copy.remove();
-                manifest.left_out.push(LeftOutTenant { id, name, reason: cause });
+                manifest.left_out.push(LeftOutTenant { id, name, reason });
             }
-            Err(error) => return Err(error),
+            Err(cause) => return Err(no_backup(&format!("tenant {name}"), &cause)),
         }
     }
     Ok(())
 }
 
-/// Copies a database and checks the copy as a restore does. Returns the copy, which is not synced.
-///
-/// # Errors
-///
-/// [`ArchiveError::Unreadable`] if the fault is in `live`, which messages call `what`.
-fn save_database(live: &Database, copy: &Database, what: &str) -> Result<Connection, ArchiveError> {
-    let source = live.open(Role::Bulk).map_err(|error| unreadable(what, error))?;
+/// Copies a database and checks the copy as a restore does. Returns the copy, which is not synced,
+/// or the fault of `live`.
+fn save_database(live: &Database, copy: &Database) -> Result<Result<Connection, String>> {
+    let source = match live.open(Role::Bulk) {
+        Ok(source) => source,
+        Err(error) => return Ok(Err(error.message)),
+    };
     files::create_private(copy.path()).map_err(file_error(copy.path()))?;
-    copy_pages(&source, copy.path()).map_err(|error| match is_write_error(&error) {
-        true => copy.unusable(error).into(),
-        false => unreadable(what, live.error(&error)),
-    })?;
-    let copied = open_plain(copy.path())?;
-    match check::problems(&copied, copy.schema).first() {
-        Some(problem) => Err(unreadable(what, format!("{}: {problem}", live.path().display()))),
-        None => Ok(copied),
+    if let Err(error) = copy_pages(&source, copy.path()) {
+        if is_write_error(&error) {
+            return Err(copy.unusable(error));
+        }
+        return Ok(Err(live.error(error).message));
     }
+    let copied = open_plain(copy.path())?;
+    Ok(match check::problems(&copied, copy.schema).first() {
+        Some(problem) => Err(format!("{}: {problem}", live.path().display())),
+        None => Ok(copied),
+    })
 }
 
-fn unreadable(what: &str, cause: impl ToString) -> ArchiveError {
-    ArchiveError::Unreadable { what: what.to_owned(), cause: cause.to_string() }
+fn no_backup(what: &str, cause: &str) -> StoreError {
+    StoreError::other(format!("{what}: {cause}; no backup was made"))
 }
 
-fn count(tenant: &Connection) -> Result<BTreeMap<String, i64>, DatabaseError> {
+fn count(tenant: &Connection) -> Result<BTreeMap<String, i64>> {
     let tenant = Reading::new(tenant);
     let number = |resource: &Resource| Ok((resource.plural.to_owned(), tenant.count(resource)?));
     ALL.into_iter().map(number).collect()
 }
 
-fn sync_and_describe(partial: &Path, copy: &Database) -> Result<SavedFile, ArchiveError> {
+fn sync_and_describe(partial: &Path, copy: &Database) -> Result<SavedFile> {
     sync(copy.path())?;
     let file = File::open(copy.path()).map_err(file_error(copy.path()))?;
     let (bytes, sha256) = digest(file, io::sink()).map_err(file_error(copy.path()))?;
@@ -194,7 +196,7 @@ fn sync_and_describe(partial: &Path, copy: &Database) -> Result<SavedFile, Archi
     Ok(SavedFile { path: copy.name_in(partial), schema, bytes, sha256 })
 }
 
-fn write_manifest(partial: &Path, manifest: &Manifest) -> Result<(), ArchiveError> {
+fn write_manifest(partial: &Path, manifest: &Manifest) -> Result<()> {
     let path = partial.join(MANIFEST);
     let write = || -> io::Result<()> {
         let mut file = files::create_private(&path)?;
@@ -205,7 +207,7 @@ fn write_manifest(partial: &Path, manifest: &Manifest) -> Result<(), ArchiveErro
     write().map_err(file_error(&path))
 }
 
-fn sync(path: &Path) -> Result<(), ArchiveError> {
+fn sync(path: &Path) -> Result<()> {
     files::sync(path).map_err(file_error(path))
 }
 
@@ -214,7 +216,7 @@ fn sync(path: &Path) -> Result<(), ArchiveError> {
 /// # Errors
 ///
 /// If a manifest cannot be read: an older backup could be taken for the newest.
-pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, ArchiveError> {
+pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>> {
     let mut found = Vec::new();
     for directory in directories(dir).map_err(not_read(dir, dir))? {
         match fs::symlink_metadata(directory.join(MANIFEST)) {
@@ -245,12 +247,7 @@ fn directories(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn remove_older(
-    dir: &Path,
-    newest: &Path,
-    made: &Manifest,
-    keep: usize,
-) -> Result<Vec<PathBuf>, ArchiveError> {
+fn remove_older(dir: &Path, newest: &Path, made: &Manifest, keep: usize) -> Result<Vec<PathBuf>> {
     let is_same_kind = |manifest: &Manifest| {
         manifest.kind == made.kind && manifest.only_tenant() == made.only_tenant()
     };
@@ -327,7 +324,7 @@ pub struct SavedFile {
 
 impl Manifest {
     /// Reads the manifest of the backup in `directory`.
-    pub fn read(directory: &Path) -> Result<Manifest, ArchiveError> {
+    pub fn read(directory: &Path) -> Result<Manifest> {
         let path = directory.join(MANIFEST);
         let text = fs::read(&path).map_err(not_read(&path, directory))?;
         let Ok(manifest) = serde_json::from_slice::<Manifest>(&text) else {
@@ -342,7 +339,7 @@ impl Manifest {
     }
 
     /// Fails if a file of the backup in `directory` is not as it was made.
-    pub fn verify(&self, directory: &Path) -> Result<(), ArchiveError> {
+    pub fn verify(&self, directory: &Path) -> Result<()> {
         for saved in &self.files {
             let path = directory.join(&saved.path);
             let file = File::open(&path).map_err(not_read(&path, directory))?;
@@ -367,7 +364,7 @@ impl Manifest {
 }
 
 impl SavedFile {
-    fn require(&self, path: &Path, found: &(u64, String)) -> Result<(), ArchiveError> {
+    fn require(&self, path: &Path, found: &(u64, String)) -> Result<()> {
         if (found.0, &found.1) == (self.bytes, &self.sha256) {
             return Ok(());
         }
@@ -391,62 +388,26 @@ fn digest(mut source: impl Read, mut target: impl Write) -> io::Result<(u64, Str
     Ok((bytes, sum))
 }
 
-/// Why a backup or a restore failed. The texts are for the operator.
-#[derive(Debug, thiserror::Error)]
-pub enum ArchiveError {
-    /// An operation on a file or directory failed.
-    #[error("{}: {cause}", .path.display())]
-    File { path: PathBuf, cause: String },
-    /// A directory of backups, or a file in it, cannot be read.
-    #[error("cannot read {}: {cause}", .path.display())]
-    NotRead { path: PathBuf, cause: String },
-    /// The registry, or the one tenant that was asked for, cannot be backed up.
-    #[error("{what}: {cause}; no backup was made")]
-    Unreadable { what: String, cause: String },
-    #[error("the backup {} is made, but older ones could not be removed: {cause}", .path.display())]
-    NotRemoved { path: PathBuf, cause: Box<ArchiveError> },
-    /// Another process prepares its files in this directory.
-    #[error("another tenantdesk makes or restores a backup in {}", .0.display())]
-    UnderWay(PathBuf),
-    /// `wanted` begins with "of".
-    #[error("{} holds no backup {wanted}", .path.display())]
-    NoBackup { path: PathBuf, wanted: String },
-    /// A file of the backup is damaged, or is not as the program makes it.
-    #[error("the backup is refused: {}: {cause}", .path.display())]
-    Refused { path: PathBuf, cause: String },
-    #[error("the tenant {0} would be overwritten; say --force if that is meant")]
-    WouldOverwrite(String),
-    #[error("{} is not empty; move it away, or restore one tenant by its name", .0.display())]
-    NotEmpty(PathBuf),
-    // A cause and not transparent, so that the command line finds it.
-    #[error("{0}")]
-    Open(#[from] OpenError),
-    #[error(transparent)]
-    Registry(#[from] RegistryError),
-    #[error("the copied files cannot be used: {0}")]
-    Database(#[from] DatabaseError),
-}
-
-fn file_error(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
-    let path = path.to_owned();
-    |error| ArchiveError::File { path, cause: without_error_numbers(&error.to_string()) }
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    |error| StoreError::other(format!("{}: {error}", path.display()))
 }
 
 /// An error that `path`, of which `of` is the backup or the directory of backups, cannot be read.
 /// Example: root has copied the backups to another machine, and the service's user restores them.
-fn not_read<'a>(path: &'a Path, of: &'a Path) -> impl FnOnce(io::Error) -> ArchiveError + 'a {
+fn not_read(path: &Path, of: &Path) -> impl FnOnce(io::Error) -> StoreError {
     |error| {
-        let mut cause = without_error_numbers(&error.to_string());
+        let mut message = format!("cannot read {}: {error}", path.display());
         if error.kind() == io::ErrorKind::PermissionDenied {
             let user = files::user_name(geteuid().as_raw());
-            cause.push_str(&format!("; run: sudo chown -R {user}: {}", of.display()));
+            message.push_str(&format!("; run: sudo chown -R {user}: {}", of.display()));
         }
-        ArchiveError::NotRead { path: path.to_owned(), cause }
+        StoreError::other(message)
     }
 }
 
-fn refused(path: &Path, cause: &str) -> ArchiveError {
-    ArchiveError::Refused { path: path.to_owned(), cause: without_error_numbers(cause) }
+fn refused(path: &Path, cause: impl Display) -> StoreError {
+    let message = format!("the backup is refused: {}: {cause}", path.display());
+    StoreError::new(StoreCode::Refused, message)
 }
 
 /// The directory in which a backup or a restore prepares its files. It has the layout of a data
@@ -460,12 +421,15 @@ struct Staging {
 }
 
 impl Staging {
-    fn create(path: PathBuf) -> Result<Staging, ArchiveError> {
+    fn create(path: PathBuf) -> Result<Staging> {
         let created = DirBuilder::new().mode(0o700).recursive(true).create(&path);
         let lock = created.and_then(|()| File::open(&path)).map_err(file_error(&path))?;
         // If the file system has no locks, the operator must run one command at a time.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-            return Err(ArchiveError::UnderWay(path));
+            return Err(StoreError::other(format!(
+                "another tenantdesk makes or restores a backup in {}",
+                path.display()
+            )));
         }
         let staging = Staging { path, _lock: lock, is_published: false };
         staging.empty().map_err(file_error(&staging.path))?;
@@ -484,7 +448,7 @@ impl Staging {
 
     /// Gives the complete directory its name. If the name cannot be synced, the directory is
     /// removed.
-    fn publish(mut self, name: &Path) -> Result<(), ArchiveError> {
+    fn publish(mut self, name: &Path) -> Result<()> {
         fs::rename(&self.path, name).map_err(file_error(name))?;
         name.clone_into(&mut self.path);
         files::sync_parent(name).map_err(file_error(name))?;

@@ -15,8 +15,8 @@ use rusqlite::{Connection, Transaction, params};
 use serde::Serialize;
 
 use super::{
-    ArchiveError, BackupKind, LeftOutTenant, MANIFEST, Manifest, SavedTenant, Staging, check,
-    count, digest, file_error, list, refused, sync,
+    BackupKind, LeftOutTenant, MANIFEST, Manifest, SavedTenant, Staging, check, count, digest,
+    file_error, list, refused, sync,
 };
 use crate::clock::{Moment, Timestamp};
 use crate::files;
@@ -25,9 +25,9 @@ use crate::store::data_dir::{
     DataDir, RESTORING, registry_database, require_owner, tenant_database, tenants_dir,
 };
 use crate::store::database::{self, Database, Role, replace_content, wait_for};
-use crate::store::error::OpenError;
+use crate::store::error::{Result, StoreCode, StoreError};
 use crate::store::records;
-use crate::store::registry::{Registry, RegistryError, TenantRow};
+use crate::store::registry::{Registry, TenantRow};
 
 /// A request to restore.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ pub struct RestoredTenant {
 }
 
 /// Restores everything or one tenant, completely or not at all.
-pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
+pub fn restore(request: &Restore<'_>) -> Result<Restored> {
     require_owner(request.data_dir)?;
     let source = Source::find(request.source, request.tenant)?;
     let mut restored = Restored {
@@ -93,12 +93,11 @@ pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
         None => restore_everything(request, &source, &mut restored),
         Some(name) => restore_tenant(request, &source, name, &mut restored),
     };
-    done.map_err(|error| match (error, &source.older) {
-        (ArchiveError::Refused { path, cause }, Some(older)) => {
-            let cause = format!("{cause}; the backup before it is {}", older.display());
-            ArchiveError::Refused { path, cause }
+    done.map_err(|mut error| {
+        if let (StoreCode::Refused, Some(older)) = (&error.code, &source.older) {
+            error.message.push_str(&format!("; the backup before it is {}", older.display()));
         }
-        (error, _) => error,
+        error
     })?;
     Ok(restored)
 }
@@ -107,10 +106,13 @@ fn restore_everything(
     request: &Restore<'_>,
     source: &Source,
     restored: &mut Restored,
-) -> Result<(), ArchiveError> {
+) -> Result<()> {
     let data_dir = request.data_dir;
-    let _locked = DataDir::open_empty(data_dir)?
-        .ok_or_else(|| ArchiveError::NotEmpty(data_dir.to_owned()))?;
+    let _locked = DataDir::open_empty(data_dir)?.ok_or_else(|| {
+        let directory = data_dir.display();
+        let advice = "move it away, or restore one tenant by its name";
+        StoreError::other(format!("{directory} is not empty; {advice}"))
+    })?;
     let staging = Staging::create(data_dir.join(RESTORING))?;
     let registry = source.copy_registry(&staging.path)?;
     for tenant in &source.manifest.left_out {
@@ -139,17 +141,13 @@ fn active_keys(registry: &Connection, now: Moment) -> rusqlite::Result<i64> {
     registry.query_row(sql, [now.timestamp()], |row| row.get(0))
 }
 
-fn close_and_sync(connection: Connection, staged: &Database) -> Result<(), ArchiveError> {
+fn close_and_sync(connection: Connection, staged: &Database) -> Result<()> {
     connection.close().map_err(|(_, error)| error)?;
     sync(staged.path())
 }
 
 /// Renames the files to where they belong, the registry last: without it there is no data.
-fn place_everything(
-    data_dir: &Path,
-    staging: &Path,
-    tenants: &[SavedTenant],
-) -> Result<(), ArchiveError> {
+fn place_everything(data_dir: &Path, staging: &Path, tenants: &[SavedTenant]) -> Result<()> {
     let place = || -> io::Result<()> {
         for SavedTenant { id, .. } in tenants {
             let (from, to) = (tenant_database(staging, *id), tenant_database(data_dir, *id));
@@ -175,14 +173,16 @@ fn restore_tenant(
     source: &Source,
     saved_name: &str,
     restored: &mut Restored,
-) -> Result<(), ArchiveError> {
+) -> Result<()> {
     let saved = source.saved_tenant(saved_name)?;
     let name = request.new_name.unwrap_or(saved_name);
     DataDir::create(request.data_dir)?;
     let registry = Registry::open(request.data_dir)?;
     let existing = registry.find_tenant(name)?;
     if existing.is_some() && !request.force {
-        return Err(ArchiveError::WouldOverwrite(name.to_owned()));
+        return Err(StoreError::other(format!(
+            "the tenant {name} would be overwritten; say --force if that is meant"
+        )));
     }
     let staging = Staging::create(request.data_dir.join(RESTORING))?;
     let saved_registry = registry_database(&staging.path);
@@ -223,7 +223,7 @@ fn add_tenant_from_backup(
     saved: TenantId,
     name: &str,
     staged: &Database,
-) -> Result<(TenantRow, usize), RegistryError> {
+) -> Result<(TenantRow, usize)> {
     const TENANT: &str = "suspended, trial_until, password_hash, created_at";
     const KEY: &str =
         "name, hash, prefix, scopes, created_at, last_used_at, revoked_at, expires_at, rate_limit";
@@ -242,16 +242,13 @@ fn add_tenant_from_backup(
         );
         Ok(registry.execute(&sql, [saved.0, tenant.id.0])?)
     };
-    registry.add_tenant(name, insert, |live| rename_synced(staged, live), add_keys)
+    let place = |live: &Database| rename_synced(staged, live).map_err(file_error(live.path()));
+    registry.add_tenant(name, insert, place, add_keys)
 }
 
 /// Replaces the content of the file `live` in one transaction. A file that is missing or damaged is
 /// replaced itself.
-fn replace_tenant(
-    connection: Connection,
-    staged: &Database,
-    live: &Database,
-) -> Result<(), ArchiveError> {
+fn replace_tenant(connection: Connection, staged: &Database, live: &Database) -> Result<()> {
     // As every command, it leaves the live WAL as it is (database/wal.rs).
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let attached = live.attach_to(&connection, "live");
@@ -263,14 +260,15 @@ fn replace_tenant(
                 take_page_size(&connection, &target)?;
                 replace_content(&connection, &mut target, || take_over_counters(&connection))
             });
-            match replaced.map_err(|error| live.error(&error)) {
-                Ok(()) => return Ok(()),
-                Err(OpenError::Damaged { .. }) => (),
-                Err(error) => return Err(error.into()),
+            match replaced.map_err(|error| live.error(error)) {
+                Err(error) if error.code == StoreCode::Damaged => (),
+                done => return done,
             }
         }
-        Err(error @ OpenError::Unusable { .. }) => return Err(error.into()),
-        Err(_) => (),
+        Err(error) => match error.code {
+            StoreCode::Missing | StoreCode::Damaged | StoreCode::OtherSchema => (),
+            _ => return Err(error),
+        },
     }
     if take_over_counters(&connection).is_err() {
         // The live file is damaged or of another schema. Its counters may still be readable.
@@ -330,7 +328,7 @@ impl Source {
     /// `dir` is a backup, or a directory of backups: then the newest backup is taken that holds
     /// `tenant`, or all tenants. A backup of no tenants is not taken. It was made after the data
     /// directory was lost.
-    fn find(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
+    fn find(dir: &Path, tenant: Option<&str>) -> Result<Source> {
         if dir.join(MANIFEST).exists() {
             let manifest = Manifest::read(dir)?;
             let (directory, newer) = (dir.to_owned(), BTreeSet::new());
@@ -354,10 +352,10 @@ impl Source {
             None => "of all tenants that has a tenant".to_owned(),
             Some(name) => not_among(name, backups.iter().map(|(_, manifest)| manifest)),
         };
-        Err(ArchiveError::NoBackup { path: dir.to_owned(), wanted })
+        Err(no_backup(dir, &wanted))
     }
 
-    fn saved_tenant(&self, name: &str) -> Result<&SavedTenant, ArchiveError> {
+    fn saved_tenant(&self, name: &str) -> Result<&SavedTenant> {
         self.manifest.tenant(name).ok_or_else(|| {
             let left_out = self.manifest.left_out.iter().find(|tenant| tenant.name == name);
             let wanted = match left_out {
@@ -366,12 +364,12 @@ impl Source {
                 }
                 None => not_among(name, [&self.manifest].into_iter()),
             };
-            ArchiveError::NoBackup { path: self.directory.clone(), wanted }
+            no_backup(&self.directory, &wanted)
         })
     }
 
     /// Copies the registry, without sessions, to the directory `staging`.
-    pub(super) fn copy_registry(&self, staging: &Path) -> Result<Connection, ArchiveError> {
+    pub(super) fn copy_registry(&self, staging: &Path) -> Result<Connection> {
         let registry = registry_database(staging);
         let connection = self.copy(&registry, staging)?;
         connection.execute("DELETE FROM sessions", [])?;
@@ -380,23 +378,30 @@ impl Source {
 
     /// Copies a database to `copy` in the directory `staging`, and migrates it if it is older.
     /// Returns it open.
-    fn copy(&self, copy: &Database, staging: &Path) -> Result<Connection, ArchiveError> {
+    fn copy(&self, copy: &Database, staging: &Path) -> Result<Connection> {
         let name = copy.name_in(staging);
         let (from, to, schema) = (self.directory.join(&name), copy.path(), copy.schema);
-        let refuse = |cause: &str| refused(&from, cause);
-        let saved = self.manifest.file(&name).ok_or_else(|| refuse("it is not in the manifest"))?;
-        let source =
-            File::open(&from).map_err(|error| refuse(&format!("it cannot be read: {error}")))?;
+        let saved = self.manifest.file(&name);
+        let saved = saved.ok_or_else(|| refused(&from, "it is not in the manifest"))?;
+        let source = File::open(&from)
+            .map_err(|error| refused(&from, format_args!("it cannot be read: {error}")))?;
         let target = files::create_private(to).map_err(file_error(to))?;
         let found = digest(source, target).map_err(file_error(to))?;
         saved.require(&from, &found)?;
-        copy.migrate().map_err(|error| refuse(&format!("it cannot be used: {error}")))?;
+        copy.migrate()
+            .map_err(|error| refused(&from, format_args!("it cannot be used: {error}")))?;
         let connection = open_staged(to)?;
         if let Some(problem) = check::problems(&connection, schema).first() {
-            return Err(refuse(&format!("it is not as tenantdesk makes it: {problem}")));
+            let cause = format_args!("it is not as tenantdesk makes it: {problem}");
+            return Err(refused(&from, cause));
         }
         Ok(connection)
     }
+}
+
+/// `wanted` begins with "of".
+fn no_backup(path: &Path, wanted: &str) -> StoreError {
+    StoreError::other(format!("{} holds no backup {wanted}", path.display()))
 }
 
 fn not_among<'a>(name: &str, backups: impl Iterator<Item = &'a Manifest>) -> String {

@@ -18,7 +18,6 @@ use crate::model::{Scopes, TenantId};
 use crate::secret;
 use crate::store::data_dir::{DataDir, tenant_database, tenants_dir};
 use crate::store::database::{Role, open_plain};
-use crate::store::error::OpenError;
 use crate::store::registry::{Admin, Inactive, KeyRow, KeyState, NewKey, Registry, TenantRow};
 use crate::store::tests::unpack;
 
@@ -77,13 +76,13 @@ impl Fixture {
         tenant: Option<&str>,
         new_name: Option<&str>,
         force: bool,
-    ) -> Result<Restored, ArchiveError> {
+    ) -> Result<Restored> {
         let source = self.dir();
         let now = Clock::system().now();
         restore::restore(&Restore { data_dir, source: &source, tenant, new_name, force, now })
     }
 
-    fn restore(&self, tenant: Option<&str>, force: bool) -> Result<Restored, ArchiveError> {
+    fn restore(&self, tenant: Option<&str>, force: bool) -> Result<Restored> {
         self.restore_into(&self.data(), tenant, None, force)
     }
 
@@ -385,7 +384,7 @@ fn a_restore_over_a_damaged_registry_changes_nothing() {
     let garbage = "not a database either, and long enough for a header of SQLite, surely";
     fs::write(fixture.data().join("registry.db"), garbage).unwrap();
     let damaged = fixture.restore(Some("one"), true).unwrap_err();
-    assert!(matches!(damaged, ArchiveError::Open(OpenError::Damaged { .. })), "{damaged}");
+    assert_eq!(damaged.code, StoreCode::Damaged, "{damaged}");
     assert_eq!(fs::read(fixture.data().join("registry.db")).unwrap(), garbage.as_bytes());
     fixture.assert_tidy();
 }
@@ -566,7 +565,8 @@ fn one_restore_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
     };
     let running = Staging::create(fixture.data().join(".restore")).unwrap();
     source.copy_registry(&running.path).unwrap();
-    assert!(matches!(fixture.restore(Some("one"), true), Err(ArchiveError::UnderWay(_))));
+    let refused = fixture.restore(Some("one"), true).unwrap_err();
+    assert!(refused.message.contains("another tenantdesk"), "{refused}");
     assert!(fixture.data().join(".restore/registry.db").exists());
     drop(running);
     fixture.assert_tidy();
@@ -583,8 +583,8 @@ fn one_backup_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
     fixture.backup(None);
     let (registry, dir, now) = (fixture.registry(), fixture.dir(), fixture.clock.now());
     let running = Staging::create(dir.join(".partial")).unwrap();
-    let refused = create(&registry, &dir, None, None, now);
-    assert!(matches!(refused, Err(ArchiveError::UnderWay(_))), "{refused:?}");
+    let refused = create(&registry, &dir, None, None, now).unwrap_err();
+    assert!(refused.message.contains("another tenantdesk"), "{refused}");
     drop(running);
     fs::create_dir(dir.join(".partial")).unwrap();
     fs::write(dir.join(".partial/manifest.json"), "half").unwrap();
@@ -608,8 +608,8 @@ fn a_restore_that_fails_leaves_nothing() {
     assert!(live.path().join("x").exists());
     fixture.assert_tidy();
     let new = fixture.path("new");
-    let gone = fixture.restore_into(&new, Some("gone"), None, false);
-    assert!(matches!(gone, Err(ArchiveError::NoBackup { .. })), "{gone:?}");
+    let gone = fixture.restore_into(&new, Some("gone"), None, false).unwrap_err();
+    assert!(gone.message.contains("no backup of the tenant gone"), "{gone}");
     assert!(!new.exists());
 }
 

@@ -10,6 +10,7 @@ mod schema;
 mod wal;
 
 use std::ffi::{OsStr, c_int};
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::iter;
@@ -32,7 +33,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 pub(crate) use schema::{Schema, differences};
 pub(crate) use wal::{LAST_LINE, commit, make_durable, recover};
 
-use super::error::{OpenError, StoreError, explain};
+use super::error::{DISK_IS_FULL, Result, StoreCode, StoreError};
 use crate::clock::Timestamp;
 use crate::files;
 
@@ -112,25 +113,30 @@ impl Database {
         connection.execute(&format!("ATTACH ? AS {name}"), [path]).map(drop)
     }
 
-    /// An error about this database with the text of `cause`.
-    pub(crate) fn unusable(&self, cause: impl ToString) -> OpenError {
-        OpenError::unusable(&self.path, cause)
+    pub(crate) fn unusable(&self, cause: impl Display) -> StoreError {
+        StoreError::unusable(&self.path, cause)
     }
 
-    /// The error for one of SQLite. Damage of the file is told apart.
-    pub(crate) fn error(&self, error: &rusqlite::Error) -> OpenError {
-        if is_damage(error) {
-            return OpenError::Damaged { path: self.path.clone(), cause: error.to_string() };
-        }
-        OpenError::Unusable {
-            path: self.path.clone(),
-            cause: explain(error),
-            kind: StoreError::of(error),
+    pub(crate) fn missing(&self) -> StoreError {
+        let message = format!("{} does not exist", self.path.display());
+        StoreError::new(StoreCode::Missing, message)
+    }
+
+    fn damaged(&self, cause: impl Display) -> StoreError {
+        let message = format!("{} is damaged or no database: {cause}", self.path.display());
+        StoreError::new(StoreCode::Damaged, message)
+    }
+
+    /// Names the file in an error of SQLite.
+    pub(crate) fn error(&self, error: rusqlite::Error) -> StoreError {
+        match StoreError::from(error) {
+            StoreError { code: StoreCode::Damaged, message } => self.damaged(message),
+            StoreError { code, message } => StoreError { code, ..self.unusable(message) },
         }
     }
 
     /// Identifies the file that the path names now.
-    pub(crate) fn identity(&self) -> Result<FileIdentity, OpenError> {
+    pub(crate) fn identity(&self) -> Result<FileIdentity> {
         let found = fs::symlink_metadata(&self.path).map_err(|error| self.unusable(error))?;
         Ok((found.dev(), found.ino()))
     }
@@ -198,12 +204,6 @@ fn step(backup: &Backup<'_, '_>, pages: c_int) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Whether SQLite says that the file is damaged.
-pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error_code();
-    matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
-}
-
 /// Device and inode. An open connection goes on with a file that was removed or replaced; two
 /// equal identities show that it was not.
 pub(crate) type FileIdentity = (u64, u64);
@@ -265,32 +265,28 @@ impl Role {
 
 impl Database {
     /// Opens an existing database of the program's schema version.
-    pub(crate) fn open(&self, role: Role) -> Result<Connection, OpenError> {
+    pub(crate) fn open(&self, role: Role) -> Result<Connection> {
         let connection = self.connect(role)?;
         self.require_current(&connection)?;
         Ok(connection)
     }
 
     /// Opens an existing database, whatever its version.
-    pub(super) fn connect(&self, role: Role) -> Result<Connection, OpenError> {
+    pub(super) fn connect(&self, role: Role) -> Result<Connection> {
         self.require_file()?;
         let has_shared_memory =
             fs::metadata(self.companion("-shm")).is_ok_and(|found| found.len() >= SHARED_MEMORY);
         if !has_shared_memory && files::is_disk_full(&self.path) {
             // SQLite maps the `-shm` file into memory. If the disk has no block for a page of the
             // map, the system ends the process (SIGBUS).
-            return Err(OpenError::Unusable {
-                path: self.path.clone(),
-                cause: "the disk is full; free some space".to_owned(),
-                kind: StoreError::DiskFull,
-            });
+            return Err(StoreError { code: StoreCode::DiskFull, ..self.unusable(DISK_IS_FULL) });
         }
         let is_new_wal = !self.companion("-wal").exists();
-        let connection = raw(&self.path).map_err(|error| self.error(&error))?;
+        let connection = raw(&self.path).map_err(|error| self.error(error))?;
         configure(&connection, role, LOCK_WAIT)
             .and_then(|()| self.limit_wal(&connection))
             .inspect_err(wal::end_if_not_synced)
-            .map_err(|error| self.error(&error))?;
+            .map_err(|error| self.error(error))?;
         if is_new_wal {
             // SQLite gives them the mode of the database, which an operator may have copied.
             for suffix in ["-wal", "-shm"] {
@@ -302,17 +298,12 @@ impl Database {
     }
 
     /// Refuses a database that is missing.
-    pub(crate) fn require_file(&self) -> Result<(), OpenError> {
+    pub(crate) fn require_file(&self) -> Result<()> {
         match fs::metadata(&self.path) {
             // SQLite would take it for a new database, and begin one.
-            Ok(found) if found.len() == 0 => Err(OpenError::Damaged {
-                path: self.path.clone(),
-                cause: "the file is empty".to_owned(),
-            }),
+            Ok(found) if found.len() == 0 => Err(self.damaged("the file is empty")),
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(OpenError::Missing(self.path.clone()))
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(self.missing()),
             Err(error) => Err(self.unusable(error)),
         }
     }

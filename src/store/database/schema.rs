@@ -13,7 +13,7 @@ use rusqlite::{Connection, TransactionBehavior, ffi};
 
 use super::{Database, REPLICA_TABLES, Role, companion, open_plain, version, version_in_file, wal};
 use crate::files;
-use crate::store::error::OpenError;
+use crate::store::error::{Result, StoreCode, StoreError};
 
 #[derive(Debug)]
 pub(crate) struct Schema {
@@ -34,20 +34,34 @@ impl Schema {
 
 impl Database {
     /// Refuses a database of another version.
-    pub(super) fn require_current(&self, connection: &Connection) -> Result<(), OpenError> {
-        let (path, known) = (self.path.clone(), self.schema.version());
-        match version(connection).map_err(|error| self.error(&error))? {
-            0 => Err(OpenError::Damaged { path, cause: "it has no schema".to_owned() }),
-            found if found < self.schema.first => Err(OpenError::TooOld { path, found }),
-            found if found < known => Err(OpenError::Older { path, found, known }),
-            found if found > known => Err(OpenError::Newer { path, found, known }),
-            _ => Ok(()),
-        }
+    pub(super) fn require_current(&self, connection: &Connection) -> Result<()> {
+        let known = self.schema.version();
+        let found = version(connection).map_err(|error| self.error(error))?;
+        let (writer, advice) = match found {
+            0 => return Err(self.damaged("it has no schema")),
+            _ if found == known => return Ok(()),
+            _ if found < self.schema.first => (
+                "a version of tenantdesk before 1.0.0",
+                "let tenantdesk 1.0.0 serve the data directory once, or restore the backup with \
+                 1.0.0; then this version can use the data",
+            ),
+            _ if found < known => (
+                "an older version of tenantdesk",
+                "start the service once, which migrates it; if the service has started already, \
+                 its log says why the migration failed",
+            ),
+            _ => ("a newer version of tenantdesk", "use that version"),
+        };
+        let message = format!(
+            "{} was written by {writer} (schema {found}, this binary needs {known}); {advice}",
+            self.path.display()
+        );
+        Err(StoreError::new(StoreCode::OtherSchema, message))
     }
 
     /// Creates the database, private to the owner. There must be none. The database gets its name
     /// when it is complete and synced, so a crash leaves the whole database or nothing.
-    pub(crate) fn create(&self) -> Result<(), OpenError> {
+    pub(crate) fn create(&self) -> Result<()> {
         let partial = Database::new(
             companion(&self.path, format!(".partial-{}", process::id())),
             self.schema,
@@ -64,7 +78,7 @@ impl Database {
         })
     }
 
-    fn write_schema(&self) -> Result<(), OpenError> {
+    fn write_schema(&self) -> Result<()> {
         let file = files::create_private(&self.path).map_err(|error| self.unusable(error))?;
         let write = || -> rusqlite::Result<()> {
             let mut connection = open_plain(&self.path)?;
@@ -77,7 +91,7 @@ impl Database {
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.close().map_err(|(_, error)| error)
         };
-        write().map_err(|error| self.error(&error))?;
+        write().map_err(|error| self.error(error))?;
         file.sync_all().map_err(|error| self.unusable(error))
     }
 
@@ -89,17 +103,17 @@ impl Database {
 
     /// Migrates the database if its schema is older, and returns the former version. After an error
     /// before the commit, the file is as it was.
-    pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
+    pub(crate) fn migrate(&self) -> Result<Option<u32>> {
         self.require_file()?;
         if self.has_current_schema() {
             return Ok(None);
         }
         let known = self.schema.version();
         let mut connection = self.connect(Role::Bulk)?;
-        let found = match self.require_current(&connection) {
-            Err(OpenError::Older { found, .. }) => found,
-            other => return other.map(|()| None),
-        };
+        let found = version(&connection).map_err(|error| self.error(error))?;
+        if !(self.schema.first..known).contains(&found) {
+            return self.require_current(&connection).map(|()| None);
+        }
         self.run_steps(&mut connection).map_err(|error| {
             self.unusable(format!("migrating it from schema {found} to {known}: {error}"))
         })?;

@@ -37,7 +37,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use super::{Database, Role, companion};
 use crate::files;
-use crate::store::error::OpenError;
+use crate::store::error::Result;
 
 /// Commits. Ends the process if the disk refuses to sync. If SQLite has ended the transaction by
 /// itself, on a full disk for example, the result is an error.
@@ -142,12 +142,12 @@ impl Database {
 /// behind it. If its sync fails, the process ends. If only the copy fails, because the database is
 /// damaged for example, the WAL stays where it is and loses nothing. The next open of the database
 /// reports the cause.
-pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
+pub(crate) fn recover(database: &Database) -> Result<()> {
     if !rewrite_in_place(&database.companion("-wal")).map_err(|error| database.unusable(error))? {
         return Ok(());
     }
     let copied = database.connect(Role::Writer).and_then(|connection| {
-        database.checkpoint(&connection, true).map(drop).map_err(|error| database.error(&error))
+        database.checkpoint(&connection, true).map(drop).map_err(|error| database.error(error))
     });
     if let Err(error) = copied {
         tracing::warn!(%error, "a WAL cannot be copied into its database");

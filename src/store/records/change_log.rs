@@ -37,7 +37,7 @@ use super::read::{MAX_PAGE, Reading, Record, damaged_text};
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
 use crate::model::{ALL, Json, KeyId, RecordId, Resource, Version};
-use crate::store::error::DatabaseError;
+use crate::store::error::Result;
 
 /// How much later than the clock an entry may be dated, in seconds.
 const MAX_AHEAD: i64 = 10 * 60;
@@ -302,7 +302,7 @@ pub struct Run {
 
 impl Run {
     /// The run of a row, without its counts.
-    fn read(row: &Row<'_>) -> Result<Run, DatabaseError> {
+    fn read(row: &Row<'_>) -> Result<Run> {
         let by = serde_json::from_str(row.get_ref("by")?.as_str()?).map_err(damaged_text)?;
         Ok(Run {
             request_id: row.get::<_, Option<[u8; 16]>>("request_id")?.map(Uuid::from_bytes),
@@ -315,7 +315,7 @@ impl Run {
     }
 
     /// Adds the counts of a row, which is of one resource.
-    fn add(&mut self, row: &Row<'_>) -> Result<(), DatabaseError> {
+    fn add(&mut self, row: &Row<'_>) -> Result<()> {
         let resource: String = row.get("resource")?;
         for (column, counts) in [
             ("created", &mut self.created),
@@ -334,7 +334,7 @@ impl Run {
 impl Reading<'_> {
     /// One page of the change log. `None` if entries after the position are gone, or if the
     /// position is of another lineage or after the last entry.
-    pub fn changes(&self, query: &ChangesQuery) -> Result<Option<ChangesPage>, DatabaseError> {
+    pub fn changes(&self, query: &ChangesQuery) -> Result<Option<ChangesPage>> {
         let sql = "SELECT lineage, last_seq FROM changes_state";
         let (lineage, last): ([u8; 16], Version) = self
             .connection()
@@ -381,7 +381,7 @@ impl Reading<'_> {
 
     /// The newest runs with an entry that the query selects, the newest first. Start and position have
     /// no meaning.
-    pub fn runs(&self, query: &ChangesQuery) -> Result<Vec<Run>, DatabaseError> {
+    pub fn runs(&self, query: &ChangesQuery) -> Result<Vec<Run>> {
         let (tests, mut values) = conditions(query, Version(0));
         self.bind_selection(query, &mut values)?;
         let of_resource = match query.resource {
@@ -422,11 +422,7 @@ impl Reading<'_> {
         Ok(runs)
     }
 
-    fn bind_selection(
-        &self,
-        query: &ChangesQuery,
-        values: &mut [SqlValue],
-    ) -> Result<(), DatabaseError> {
+    fn bind_selection(&self, query: &ChangesQuery, values: &mut [SqlValue]) -> Result<()> {
         if let Some(selection) = &query.selection {
             for (value, selected) in values.iter_mut().zip(self.selected(selection)?) {
                 *value = selected;
@@ -438,7 +434,7 @@ impl Reading<'_> {
     /// The parameters of [`IS_SELECTED`]: the numbers of the first and of the last entry between
     /// `since` and `until`, the key and the request. The first entry comes after all entries that
     /// belong to the second before `since`.
-    pub(super) fn selected(&self, selection: &Selection) -> Result<[SqlValue; 4], DatabaseError> {
+    pub(super) fn selected(&self, selection: &Selection) -> Result<[SqlValue; 4]> {
         let Selection { since, until, key, request } = selection;
         let sql = "SELECT
             1 + coalesce((SELECT seq FROM changes WHERE at < ?1 ORDER BY seq DESC LIMIT 1), 0),
@@ -452,13 +448,13 @@ impl Reading<'_> {
     }
 
     /// How many entries the clock at `now` cannot have dated: it was wrong.
-    pub fn count_changes_ahead(&self, now: Timestamp) -> Result<i64, DatabaseError> {
+    pub fn count_changes_ahead(&self, now: Timestamp) -> Result<i64> {
         let latest = Timestamp::from_unix(now.unix().saturating_add(MAX_AHEAD));
         let sql = "SELECT count(*) FROM changes WHERE at > ?";
-        self.connection().query_row(sql, [latest], |row| row.get(0))
+        Ok(self.connection().query_row(sql, [latest], |row| row.get(0))?)
     }
 
-    fn write_entry(&self, json: &mut JsonWriter, row: &Row<'_>) -> Result<(), DatabaseError> {
+    fn write_entry(&self, json: &mut JsonWriter, row: &Row<'_>) -> Result<()> {
         json.begin_object();
         json.member("seq", &row.get::<_, i64>("seq")?);
         json.member("at", row.get_ref("at")?.as_str()?);

@@ -6,7 +6,7 @@ use rusqlite::{Connection, params_from_iter};
 use super::read::{MAX_PAGE, Reading, Statements, fold, including, read_value, write_row};
 use crate::json_writer::JsonWriter;
 use crate::model::{Bound, Field, ID, KeysetPosition, ListQuery, RecordId, Value};
-use crate::store::error::DatabaseError;
+use crate::store::error::Result;
 
 /// If at most this many records pass a filter, they are found by the filter's index and then
 /// sorted. Otherwise the list is read in its order. Many records pass, so a page is full soon.
@@ -23,7 +23,7 @@ pub struct Page {
 }
 
 impl Reading<'_> {
-    pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
+    pub fn page(&self, list: &ListQuery) -> Result<Page> {
         let access = access(self.connection(), list)?;
         let (json, next, count) = self.rows(&PageQuery::new(list, access))?;
         let is_whole_list = list.after.is_none() && next.is_none();

@@ -26,11 +26,11 @@ pub use change_log::{
 };
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
+pub use past::MAX_CHANGED_SINCE;
 pub(super) use past::Shown;
-pub use past::{MAX_CHANGED_SINCE, PastError};
 pub use read::{Reading, Record, fold};
 pub use references::SentKey;
-pub use undo::{Leave, Reason, Undo, UndoError, Undone};
+pub use undo::{Leave, Reason, Undo, Undone};
 pub use versions::RecordVersion;
 pub use write::{Change, ChangeKind, Changed, Draft, Precondition, Target, Writing};
 

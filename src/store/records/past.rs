@@ -23,21 +23,10 @@ use crate::model::{
     CREATED_AT, Field, Inclusion, Json, JsonObject, Kind, ListQuery, PastMoment, RecordId,
     Resource, UPDATED_AT, Value, Version,
 };
-use crate::store::error::{DatabaseError, explain};
+use crate::store::error::{Result, StoreCode, StoreError};
 
 /// The most records that may have changed since the moment of a list.
 pub const MAX_CHANGED_SINCE: i64 = 20_000;
-
-/// Why the past cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum PastError {
-    #[error("the records of that moment are not known; the first one that can be read is {0}")]
-    Gone(Timestamp),
-    #[error("{0} records have changed since that moment")]
-    TooManyChanges(i64),
-    #[error("the tenant's file cannot be used: {}", explain(.0))]
-    Database(#[from] DatabaseError),
-}
 
 /// Which of the records that have changed are shown as they were. The others are hidden.
 #[derive(Clone, Copy, Debug)]
@@ -62,11 +51,7 @@ struct Former {
 impl Reading<'_> {
     /// The last entry that belongs to the moment, by the rule in change_log.rs. The tenant was
     /// created at `created_at`.
-    pub fn last_entry(
-        &self,
-        moment: PastMoment,
-        created_at: Timestamp,
-    ) -> Result<Version, PastError> {
+    pub fn last_entry(&self, moment: PastMoment, created_at: Timestamp) -> Result<Version> {
         // 1.0.0 removed entries without their time.
         let removed = "SELECT max(coalesce(at, (SELECT at FROM changes ORDER BY seq LIMIT 1))),
                               max(seq) FROM changes_removed";
@@ -82,7 +67,9 @@ impl Reading<'_> {
             None => self.connection().query_row(last, [moment.at], |row| row.get(0))?,
         };
         if moment.at < begin || gone.is_some_and(|gone| gone > last) {
-            return Err(PastError::Gone(begin));
+            let message = "the records of that moment are not known; the first one that can be \
+                           read is";
+            return Err(StoreError::new(StoreCode::Gone(begin), format!("{message} {begin}")));
         }
         Ok(Version(last))
     }
@@ -93,10 +80,11 @@ impl Reading<'_> {
     /// were created or deleted, or whose change is in a field by which the list is sorted or
     /// filtered. With these as they were, the page has the right records. Then the records of the
     /// page are shown as they were.
-    pub fn past_page(&self, list: &ListQuery, last: Version) -> Result<Page, PastError> {
+    pub fn past_page(&self, list: &ListQuery, last: Version) -> Result<Page> {
         let changed = self.find_changed(list, last)?;
         if changed > MAX_CHANGED_SINCE {
-            return Err(PastError::TooManyChanges(changed));
+            let message = format!("{changed} records have changed since that moment");
+            return Err(StoreError::new(StoreCode::TooManyChanges(changed), message));
         }
         let resource = list.resource;
         self.look_back(resource, last, Shown::Displaced { is_searched: !list.words.is_empty() })?;
@@ -122,7 +110,7 @@ impl Reading<'_> {
 
     /// Lists the records that have changed after `last`, and whether they have another place in the
     /// list since. Returns their number.
-    fn find_changed(&self, list: &ListQuery, last: Version) -> Result<i64, DatabaseError> {
+    fn find_changed(&self, list: &ListQuery, last: Version) -> Result<i64> {
         let mut fields: Vec<&Field> = list.filters.iter().map(|(field, ..)| *field).collect();
         fields.push(list.sort);
         let resource = list.resource;
@@ -149,7 +137,7 @@ impl Reading<'_> {
         );
         connection.execute_batch(&sql)?;
         let count = format!("SELECT count(*) FROM temp.changed_{}", resource.plural);
-        connection.query_row(&count, [], |row| row.get(0))
+        Ok(connection.query_row(&count, [], |row| row.get(0))?)
     }
 
     /// A record as it was after the entry `last`.
@@ -159,7 +147,7 @@ impl Reading<'_> {
         id: RecordId,
         include: &[&Inclusion],
         last: Version,
-    ) -> Result<Option<Vec<u8>>, PastError> {
+    ) -> Result<Option<Vec<u8>>> {
         self.look_back(resource, last, Shown::Ids(&[id.0]))?;
         if let Some((json, _)) = self.json(resource, id, &[])?
             && !include.is_empty()
@@ -175,7 +163,7 @@ impl Reading<'_> {
         include: &[&Inclusion],
         last: Version,
         json: &[u8],
-    ) -> Result<(), DatabaseError> {
+    ) -> Result<()> {
         for Inclusion { resource, reference } in include {
             self.look_back(resource, last, Shown::Ids(&members(json, reference.name)))?;
         }
@@ -189,7 +177,7 @@ impl Reading<'_> {
         resource: &Resource,
         last: Version,
         shown: Shown<'_>,
-    ) -> Result<(), DatabaseError> {
+    ) -> Result<()> {
         let (connection, table, last_seq) = (self.connection(), resource.plural, last.0);
         let (ids, is_kept) = match shown {
             Shown::All => (
@@ -244,17 +232,13 @@ impl Reading<'_> {
             "CREATE TEMP VIEW {table} AS
              SELECT {columns} FROM main.{table} WHERE version <= {last_seq} OR {is_kept} UNION ALL
              SELECT {columns} FROM temp.past_{table}"
-        ))
+        ))?;
+        Ok(())
     }
 
     /// A record that has an entry after `last`, as it was. `None` if it was created later, or has no
     /// such entry.
-    fn former(
-        &self,
-        resource: &Resource,
-        id: RecordId,
-        last: Version,
-    ) -> Result<Option<Former>, DatabaseError> {
+    fn former(&self, resource: &Resource, id: RecordId, last: Version) -> Result<Option<Former>> {
         let present = self.record(resource, id)?;
         let mut created_at = present.as_ref().map(|record| record.created_at);
         let mut values = present.map(|record| record.values);

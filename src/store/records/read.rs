@@ -12,7 +12,7 @@ use crate::json_writer::JsonWriter;
 use crate::model::custom::to_text;
 use crate::model::{ALL, Field, Inclusion, Kind, RecordId, Resource, Value, Version};
 use crate::store::database;
-use crate::store::error::{ChangeError, DatabaseError, Rejection};
+use crate::store::error::{Rejection, Result, StoreError};
 
 /// A page ends after the record with which its JSON text has this many bytes (contract sections 4
 /// and 12). Otherwise 200 large records with the records that they include would have 50 MiB.
@@ -62,12 +62,12 @@ impl<'a> Reading<'a> {
     }
 
     /// Runs `work` in a transaction, so that all its reads see one moment of the file.
-    pub(in crate::store) fn in_snapshot<T, E: From<DatabaseError>>(
+    pub(in crate::store) fn in_snapshot<T, E: From<StoreError>>(
         connection: &Connection,
         work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let _end = EndOfSnapshot(connection);
-        database::execute(connection, "BEGIN")?;
+        database::execute(connection, "BEGIN").map_err(StoreError::from)?;
         work(&Reading::new(connection))
     }
 
@@ -77,7 +77,7 @@ impl<'a> Reading<'a> {
         resource: &Resource,
         id: RecordId,
         include: &[&Inclusion],
-    ) -> Result<Option<VersionedJson>, DatabaseError> {
+    ) -> Result<Option<VersionedJson>> {
         let one = Cow::Borrowed(Statements::of(resource).one.as_str());
         let sql = if include.is_empty() { one } else { including(include, &one).into() };
         let mut statement = self.connection.prepare_cached(&sql)?;
@@ -88,50 +88,42 @@ impl<'a> Reading<'a> {
         Ok(Some((json.take(), version)))
     }
 
-    pub fn record(
-        &self,
-        resource: &Resource,
-        id: RecordId,
-    ) -> Result<Option<Record>, DatabaseError> {
+    pub fn record(&self, resource: &Resource, id: RecordId) -> Result<Option<Record>> {
         let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
-        statement.query_row([id.0], |row| read_record(resource, row)).optional()
+        Ok(statement.query_row([id.0], |row| read_record(resource, row)).optional()?)
     }
 
     /// The record's version; `None` if there is no such record.
-    pub fn version(
-        &self,
-        resource: &Resource,
-        id: RecordId,
-    ) -> Result<Option<Version>, DatabaseError> {
+    pub fn version(&self, resource: &Resource, id: RecordId) -> Result<Option<Version>> {
         let sql = format!("SELECT version FROM {} WHERE id = ?", resource.plural);
         let mut statement = self.connection.prepare_cached(&sql)?;
-        statement.query_row([id.0], |row| row.get(0).map(Version)).optional()
+        Ok(statement.query_row([id.0], |row| row.get(0).map(Version)).optional()?)
     }
 
-    pub fn exists(&self, resource: &Resource, id: RecordId) -> Result<bool, DatabaseError> {
+    pub fn exists(&self, resource: &Resource, id: RecordId) -> Result<bool> {
         Ok(self.version(resource, id)?.is_some())
     }
 
     /// Calls `take` with each record, in the order of ids. Returns the number of records.
-    pub fn each<E: From<DatabaseError>>(
+    pub fn each<E: From<StoreError>>(
         &self,
         resource: &Resource,
         mut take: impl FnMut(&Record) -> Result<(), E>,
     ) -> Result<u64, E> {
         let (table, columns) = (resource.plural, &Statements::of(resource).columns);
         let sql = format!("SELECT {columns} FROM {table} AS r ORDER BY r.id");
-        let mut statement = self.connection.prepare(&sql)?;
-        let mut rows = statement.query([])?;
+        let mut statement = self.connection.prepare(&sql).map_err(StoreError::from)?;
+        let mut rows = statement.query([]).map_err(StoreError::from)?;
         let mut count = 0;
-        while let Some(row) = rows.next()? {
-            take(&read_record(resource, row)?)?;
+        while let Some(row) = rows.next().map_err(StoreError::from)? {
+            take(&read_record(resource, row).map_err(StoreError::from)?)?;
             count += 1;
         }
         Ok(count)
     }
 
     /// The names of custom fields in use, in alphabetical order.
-    pub fn custom_names(&self, resource: &Resource) -> Result<Vec<String>, DatabaseError> {
+    pub fn custom_names(&self, resource: &Resource) -> Result<Vec<String>> {
         let sql = format!(
             "SELECT DISTINCT key FROM {} AS r, json_each(r.custom) WHERE r.custom <> '{{}}'
              ORDER BY key",
@@ -139,19 +131,19 @@ impl<'a> Reading<'a> {
         );
         let mut statement = self.connection.prepare(&sql)?;
         let names = statement.query_map([], |row| row.get(0))?;
-        names.collect()
+        Ok(names.collect::<rusqlite::Result<_>>()?)
     }
 
     /// The number of records.
-    pub fn count(&self, resource: &Resource) -> Result<i64, DatabaseError> {
+    pub fn count(&self, resource: &Resource) -> Result<i64> {
         let sql = format!("SELECT count(*) FROM {}", resource.plural);
-        self.connection.query_row(&sql, [], |row| row.get(0))
+        Ok(self.connection.query_row(&sql, [], |row| row.get(0))?)
     }
 
     /// Whether the resource has, or ever had, a record.
-    pub fn has_ever_held(&self, resource: &Resource) -> Result<bool, DatabaseError> {
+    pub fn has_ever_held(&self, resource: &Resource) -> Result<bool> {
         let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ? AND seq > 0)";
-        self.connection.query_row(sql, [resource.plural], |row| row.get(0))
+        Ok(self.connection.query_row(sql, [resource.plural], |row| row.get(0))?)
     }
 
     /// The one record that has `value` in `field`.
@@ -160,7 +152,7 @@ impl<'a> Reading<'a> {
         resource: &'static Resource,
         field: &'static Field,
         value: &Value,
-    ) -> Result<Option<Record>, ChangeError> {
+    ) -> Result<Option<Record>> {
         let ids = self.find_by(resource, field, value)?;
         match ids.as_slice() {
             [] => Ok(None),
@@ -170,7 +162,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Checks that the record exists to which `field` refers with `value`.
-    pub fn check_reference(&self, field: &'static Field, value: &Value) -> Result<(), ChangeError> {
+    pub fn check_reference(&self, field: &'static Field, value: &Value) -> Result<()> {
         if let (Some(target), Value::Integer(id)) = (field.references, value)
             && !self.exists(target, RecordId(*id))?
         {
@@ -185,7 +177,7 @@ impl<'a> Reading<'a> {
         resource: &Resource,
         field: &Field,
         value: &Value,
-    ) -> Result<Vec<RecordId>, DatabaseError> {
+    ) -> Result<Vec<RecordId>> {
         self.find_all(resource, &[(field, value)])
     }
 }

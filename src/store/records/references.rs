@@ -8,7 +8,7 @@ use serde_json::json;
 use super::write::CUSTOMER;
 use super::{Change, Reading, Record};
 use crate::model::{ALL, Field, ID, NaturalKey, RecordId, Resource, Value};
-use crate::store::error::{ChangeError, DatabaseError, Rejection};
+use crate::store::error::{Rejection, Result};
 
 /// A natural key with the value that a client has sent.
 pub type SentKey = (&'static NaturalKey, Value);
@@ -19,7 +19,7 @@ impl Reading<'_> {
         &self,
         resource: &Resource,
         conditions: &[(&Field, &Value)],
-    ) -> Result<Vec<RecordId>, DatabaseError> {
+    ) -> Result<Vec<RecordId>> {
         let tests: Vec<String> =
             conditions.iter().map(|(field, _)| format!("{} = ?", field.name)).collect();
         let (table, tests) = (resource.plural, tests.join(" AND "));
@@ -27,7 +27,7 @@ impl Reading<'_> {
         let mut statement = self.connection().prepare_cached(&sql)?;
         let values = params_from_iter(conditions.iter().map(|(_, value)| value));
         let ids = statement.query_map(values, |row| row.get(0).map(RecordId))?;
-        ids.collect()
+        Ok(ids.collect::<rusqlite::Result<_>>()?)
     }
 
     /// Adds the ids of the records that the natural keys of a change name to its values. `stored` is
@@ -40,7 +40,7 @@ impl Reading<'_> {
         change: &Change,
         stored: Option<&Record>,
         values: &mut Cow<'_, [(&'static Field, Value)]>,
-    ) -> Result<(), ChangeError> {
+    ) -> Result<()> {
         let mut contradiction = None;
         // Customers come first, because the customer of a device narrows its employee.
         for target in ALL {
@@ -72,7 +72,7 @@ impl Reading<'_> {
         sent: Option<&Value>,
         kept: Option<&Value>,
         customer: Option<&Value>,
-    ) -> Result<Option<RecordId>, ChangeError> {
+    ) -> Result<Option<RecordId>> {
         let mut conditions: Vec<(&Field, &Value)> = Vec::new();
         for (key, value) in keys {
             if self.find_all(target, &[(key.key, value)])?.is_empty() {

@@ -26,7 +26,7 @@ use super::write::{CUSTOMER, Draft, EMPLOYEE_ID, Target, Writing};
 use crate::clock::Timestamp;
 use crate::model::custom::{MAX_FIELDS, PREFIX};
 use crate::model::{ALL, Field, RecordId, Resource, Value};
-use crate::store::error::{ChangeError, DatabaseError, Rejection, StoreError, explain, who_refer};
+use crate::store::error::{Rejection, Result, StoreError, who_refer};
 
 /// Who made an entry, as messages say it.
 const BY: &str = "iif(by_prefix IS NULL, 'the command ' || by_name,
@@ -43,27 +43,6 @@ pub struct Undone {
     pub deleted: Counts,
     pub changed: Counts,
     pub created: Counts,
-}
-
-/// Why an undo failed. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum UndoError {
-    #[error("no entry of the change log is selected")]
-    NothingSelected,
-    #[error(
-        "selected entries may be missing, because old entries are removed; the change log is \
-         complete only from {0} on; nothing was changed"
-    )]
-    Incomplete(Timestamp),
-    /// Only deletions are taken.
-    #[error(
-        "{}; nothing was changed",
-        if *.0 == StoreError::DiskFull { "the disk has too little free space" }
-        else { "the tenant's file has reached its size limit" }
-    )]
-    NoSpace(StoreError),
-    #[error("the tenant's file cannot be used: {}; nothing was changed", explain(.0))]
-    Database(#[from] DatabaseError),
 }
 
 /// Why a record or a field stays as it is: the predicate of a sentence.
@@ -89,7 +68,7 @@ pub enum Reason {
 pub type Leave<'a> = dyn FnMut(&Resource, RecordId, Option<&str>, &Reason) + 'a;
 
 /// What stays of a record: fields, or all of it.
-type Left = Result<Vec<(Option<String>, Reason)>, ChangeError>;
+type Left = Result<Vec<(Option<String>, Reason)>>;
 
 /// A record by the names of its fields. A custom field has a name such as `custom.room`, and is
 /// empty if the record does not have it.
@@ -126,7 +105,7 @@ pub struct Undo<'a> {
 
 impl Undo<'_> {
     /// Takes the selected changes back.
-    pub fn run(mut self) -> Result<Undone, UndoError> {
+    pub fn run(mut self) -> Result<Undone> {
         self.select()?;
         self.check_complete()?;
         let sql = "SELECT last_seq FROM changes_state";
@@ -137,13 +116,13 @@ impl Undo<'_> {
         for resource in ALL.into_iter().rev() {
             self.undo_all(resource, true)?;
         }
-        Ok(self.count(last)?)
+        self.count(last)
     }
 
     /// Lists the selected entries, and the records with such an entry: the numbers of the first one,
     /// of the last entry, and of the last entry that is not selected. SQLite reads the entries of
     /// each record along an index, and sorts nothing.
-    fn select(&self) -> Result<(), DatabaseError> {
+    fn select(&self) -> Result<()> {
         let entries = format!(
             "INSERT INTO temp.selected SELECT seq FROM changes WHERE {IS_SELECTED} ORDER BY seq"
         );
@@ -155,12 +134,13 @@ impl Undo<'_> {
         let connection = self.writing.connection();
         connection.execute("CREATE TEMP TABLE selected (seq INTEGER PRIMARY KEY)", [])?;
         connection.execute(&entries, self.writing.selected(self.selection)?)?;
-        connection.execute(records, []).map(drop)
+        connection.execute(records, [])?;
+        Ok(())
     }
 
     /// Checks that no entry is missing: one since the beginning of the selection, or one of its
     /// request. All entries of a command have the same time.
-    fn check_complete(&self) -> Result<(), UndoError> {
+    fn check_complete(&self) -> Result<()> {
         let since = self.selection.since.as_ref().filter(|_| self.selection.request.is_none());
         let sql = "SELECT selected IS NULL, iif(coalesce(?1, selected, '') <= gone, gone, NULL)
                    FROM (SELECT
@@ -171,15 +151,19 @@ impl Undo<'_> {
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
         let (has_none, gone): (bool, Option<Timestamp>) = statement.query_row([since], read)?;
         match gone {
-            Some(gone) => Err(UndoError::Incomplete(Timestamp::from_unix(gone.unix() + 1))),
-            None if has_none => Err(UndoError::NothingSelected),
+            Some(gone) => Err(StoreError::other(format!(
+                "selected entries may be missing, because old entries are removed; the change log \
+                 is complete only from {} on; nothing was changed",
+                Timestamp::from_unix(gone.unix() + 1)
+            ))),
+            None if has_none => Err(StoreError::other("no entry of the change log is selected")),
             None => Ok(()),
         }
     }
 
     /// Takes back the records of a resource whose first selected entry has created them, or all
     /// others.
-    fn undo_all(&mut self, resource: &'static Resource, is_created: bool) -> Result<(), UndoError> {
+    fn undo_all(&mut self, resource: &'static Resource, is_created: bool) -> Result<()> {
         // Somebody else keeps a created record by any later entry, and another one by its deletion.
         let sql = format!(
             "SELECT id, first, last, (SELECT before ->> 'created_at' FROM changes WHERE seq = last),
@@ -205,8 +189,7 @@ impl Undo<'_> {
             };
             let left = match outcome {
                 Ok(left) => left,
-                Err(ChangeError::Database(error)) => return Err(error.into()),
-                Err(ChangeError::Rejected(rejection)) => vec![(None, rejection.into())],
+                Err(error) => vec![(None, error.into_rejection()?.into())],
             };
             for (field, reason) in left {
                 (self.leave)(resource, id, field.as_deref(), &reason);
@@ -299,7 +282,7 @@ impl Undo<'_> {
 
     /// Counts the records that the undo has changed. A record counts by its last change: a device
     /// may move with its employee and then be deleted.
-    fn count(&self, last: i64) -> Result<Undone, DatabaseError> {
+    fn count(&self, last: i64) -> Result<Undone> {
         let sql = "SELECT resource, action FROM changes AS own WHERE seq > ? AND NOT EXISTS
                      (SELECT 1 FROM changes WHERE resource = own.resource
                         AND record_id = own.record_id AND seq > own.seq)";

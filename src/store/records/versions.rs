@@ -5,7 +5,7 @@ use rusqlite::params;
 use super::read::{Reading, damaged_text};
 use crate::clock::Timestamp;
 use crate::model::{Custom, Field, Json, JsonObject, RecordId, Resource, Value};
-use crate::store::error::DatabaseError;
+use crate::store::error::Result;
 
 /// A version of a record.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Reading<'_> {
         resource: &Resource,
         id: RecordId,
         take: &mut dyn FnMut(&RecordVersion) -> bool,
-    ) -> Result<(), DatabaseError> {
+    ) -> Result<()> {
         let present = self.record(resource, id)?;
         let sql = "SELECT at, before, before_updated_at, by_name, by_key, by_prefix IS NOT NULL,
                      (SELECT at FROM changes_removed WHERE resource = ?1)
@@ -70,7 +70,7 @@ impl Reading<'_> {
         resource: &Resource,
         field: &Field,
         take: &mut dyn FnMut(String, RecordId),
-    ) -> Result<(), DatabaseError> {
+    ) -> Result<()> {
         let sql = "SELECT record_id, json_extract(before, '$.' || ?2)
                    FROM changes INDEXED BY changes_by_resource
                    WHERE resource = ?1 AND json_type(before, '$.' || ?2) = 'text'";

@@ -24,7 +24,7 @@ use super::read::{Reading, Record, Statements, damaged_text, search_text};
 use super::references::SentKey;
 use crate::clock::Timestamp;
 use crate::model::{ALL, EMPLOYEE, Field, HARDWARE, RecordId, Resource, Value, Version};
-use crate::store::error::{ChangeError, DatabaseError, MAX_CHANGED, Rejection};
+use crate::store::error::{MAX_CHANGED, Rejection, Result};
 
 /// A change of one record. Its values are valid on their own.
 #[derive(Clone, Debug)]
@@ -178,7 +178,7 @@ impl Reading<'_> {
     /// Gives the draft of a device with an employee the employee's customer. If the change names
     /// another customer, it is rejected. The stored customer does not count as named, so that a
     /// client may send a whole record back with another employee.
-    pub fn set_owner(&self, draft: &mut Draft, names_customer: bool) -> Result<(), ChangeError> {
+    pub fn set_owner(&self, draft: &mut Draft, names_customer: bool) -> Result<()> {
         if *draft.resource != HARDWARE {
             return Ok(());
         }
@@ -243,7 +243,7 @@ impl<'a> Writing<'a> {
 
     /// Makes the last checks and the change. `earlier` are the changes of the mutation before this
     /// one.
-    pub fn apply(&self, change: &Change, earlier: &[Changed]) -> Result<Changed, ChangeError> {
+    pub fn apply(&self, change: &Change, earlier: &[Changed]) -> Result<Changed> {
         let resource = change.resource;
         let mut values = change.resolved(earlier);
         let stored = match change.kind {
@@ -282,7 +282,7 @@ impl<'a> Writing<'a> {
 
     /// Stores a draft, whose checks have all passed. A stored record that has these values already
     /// stays as it is.
-    pub fn save(&self, draft: Draft) -> Result<Record, DatabaseError> {
+    pub fn save(&self, draft: Draft) -> Result<Record> {
         let Draft { resource, target, values } = draft;
         match target {
             Target::New(id) => self.insert(resource, id, None, values),
@@ -297,7 +297,7 @@ impl<'a> Writing<'a> {
         id: Option<RecordId>,
         created_at: Option<Timestamp>,
         values: Vec<Value>,
-    ) -> Result<Record, DatabaseError> {
+    ) -> Result<Record> {
         let (version, at) = self.next_version()?;
         let created_at = created_at.unwrap_or(at);
         let search = search_text(resource, &values);
@@ -325,7 +325,7 @@ impl<'a> Writing<'a> {
         resource: &Resource,
         mut record: Record,
         values: Vec<Value>,
-    ) -> Result<Record, DatabaseError> {
+    ) -> Result<Record> {
         let mut fields = Vec::new();
         let mut before = Map::new();
         for (field, (stored, value)) in
@@ -367,11 +367,7 @@ impl<'a> Writing<'a> {
     }
 
     /// Deletes a record to which no other record refers.
-    pub(super) fn delete(
-        &self,
-        resource: &'static Resource,
-        mut record: Record,
-    ) -> Result<(), ChangeError> {
+    pub(super) fn delete(&self, resource: &'static Resource, mut record: Record) -> Result<()> {
         let id = record.id;
         let values = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
         let before = (values, record.version, record.updated_at);
@@ -428,7 +424,7 @@ impl<'a> Writing<'a> {
 
     /// Rejects the move of an employee with so many devices that the request would change more than
     /// [`MAX_CHANGED`] records.
-    fn check_move(&self, draft: &Draft) -> Result<(), ChangeError> {
+    fn check_move(&self, draft: &Draft) -> Result<()> {
         let Target::Stored(record) = &draft.target else { return Ok(()) };
         let customer = |values| EMPLOYEE.value(values, CUSTOMER);
         if *draft.resource != EMPLOYEE || customer(&record.values) == customer(&draft.values) {
@@ -449,7 +445,7 @@ impl<'a> Writing<'a> {
     ///
     /// One statement changes all devices: a statement for each would save the changed pages for the
     /// savepoint of the mutation again and again.
-    fn move_devices(&self, employee: &Record) -> Result<(), DatabaseError> {
+    fn move_devices(&self, employee: &Record) -> Result<()> {
         let Record { id, version, updated_at, values, .. } = employee;
         let customer = EMPLOYEE.value(values, CUSTOMER);
         let entries = "INSERT INTO changes (seq, at, resource, record_id, action, fields, before,

@@ -7,12 +7,11 @@ use std::time::Duration;
 use jiff::Span;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
-use super::{
-    Administration, EventKind, Inactive, Registry, RegistryError, Result, suspension, trial_over,
-};
+use super::{Administration, EventKind, Inactive, Registry, suspension, trial_over};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, Scopes, TenantId};
 use crate::secret::{self, PREFIX_LENGTH};
+use crate::store::error::{Result, StoreCode, StoreError};
 use crate::store::records::KeyLabel;
 
 /// The limit for the characters of a key's name.
@@ -81,11 +80,18 @@ impl KeyRow {
         }
     }
 
-    /// The key if it is active, else [`RegistryError::KeyEnded`].
+    /// The key if it is active, else [`StoreCode::KeyEnded`].
     pub fn require_active(self, now: Moment) -> Result<KeyRow> {
         match self.state(now) {
             KeyState::Active => Ok(self),
-            state => Err(RegistryError::KeyEnded { id: self.id, state: state.as_str() }),
+            state => Err(StoreError::new(
+                StoreCode::KeyEnded(state.as_str()),
+                format!(
+                    "the key {} is {} and cannot be changed or replaced; create a new key",
+                    self.id,
+                    state.as_str()
+                ),
+            )),
         }
     }
 
@@ -213,7 +219,7 @@ impl Registry {
     }
 }
 
-/// Changes of keys. A key of another tenant is [`RegistryError::NoKey`].
+/// Changes of keys. A key of another tenant is [`StoreCode::NoKey`].
 impl Administration<'_> {
     /// Creates a key. Returns its row and its secret, which is not stored.
     pub fn create_key(&self, new: &NewKey<'_>) -> Result<(KeyRow, String)> {
@@ -247,7 +253,7 @@ impl Administration<'_> {
             let before = self.find_active_key(transaction, id)?;
             let mut key = before.clone();
             change(&mut key);
-            key.name = check_key_name(&key.name).map_err(RegistryError::Invalid)?.to_owned();
+            key.name = check_key_name(&key.name).map_err(StoreError::other)?.to_owned();
             self.check_end(key.expires_at)?;
             update(transaction, &key)?;
             let differences = [
@@ -273,10 +279,10 @@ impl Administration<'_> {
     /// Creates a key with the name, scopes, limit and end of the key `id`, which then ends after
     /// `overlap`, or earlier if it would have ended anyway (contract section 14).
     ///
-    /// A key that is revoked or expired is [`RegistryError::KeyEnded`].
+    /// A key that is revoked or expired is [`StoreCode::KeyEnded`].
     pub fn replace_key(&self, id: KeyId, overlap: Span) -> Result<Replacement> {
         let overlap_end =
-            self.now.after(overlap).ok_or(RegistryError::Invalid("the overlap is too long"))?;
+            self.now.after(overlap).ok_or_else(|| StoreError::other("the overlap is too long"))?;
         self.change(|transaction| {
             let mut old = self.find_active_key(transaction, id)?;
             let KeyRow { expires_at, rate_limit, scopes, .. } = old;
@@ -293,7 +299,7 @@ impl Administration<'_> {
         let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
         let mut find = transaction.prepare_cached(&sql)?;
         let key = find.query_row(params![self.tenant_id.0, id.0], KeyRow::read).optional()?;
-        key.ok_or(RegistryError::NoKey(id))
+        key.ok_or_else(|| StoreError::new(StoreCode::NoKey, format!("the tenant has no key {id}")))
     }
 
     fn find_active_key(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
@@ -304,7 +310,7 @@ impl Administration<'_> {
     fn check_end(&self, expires_at: Option<Timestamp>) -> Result<()> {
         match expires_at {
             Some(end) if end <= self.now.timestamp() => {
-                Err(RegistryError::Invalid("the end of a key must be in the future"))
+                Err(StoreError::other("the end of a key must be in the future"))
             }
             _ => Ok(()),
         }
@@ -317,18 +323,20 @@ impl Administration<'_> {
         new: &NewKey<'_>,
     ) -> Result<(KeyRow, String)> {
         let NewKey { name, scopes, expires_at, rate_limit } = *new;
-        let name = check_key_name(name).map_err(RegistryError::Invalid)?;
+        let name = check_key_name(name).map_err(StoreError::other)?;
         let now = self.now.timestamp();
         if scopes.is_empty() {
-            return Err(RegistryError::Invalid("a key has at least one scope"));
+            return Err(StoreError::other("a key has at least one scope"));
         }
         self.check_end(expires_at)?;
         let sql = "SELECT count(*) FROM keys WHERE tenant_id = ?1";
         let count: u32 = transaction.query_row(sql, [self.tenant_id.0], |row| row.get(0))?;
         if count >= MAX_KEYS {
-            return Err(RegistryError::TooManyKeys);
+            let message =
+                format!("the tenant has {MAX_KEYS} keys, which is the limit; delete one first");
+            return Err(StoreError::new(StoreCode::TooManyKeys, message));
         }
-        let key = secret::generate_key()?;
+        let key = secret::generate_key().map_err(StoreError::other)?;
         let prefix: String = key.chars().take(PREFIX_LENGTH).collect();
         let sql = format!(
             "INSERT INTO keys

@@ -12,15 +12,14 @@ mod sessions;
 mod tenants;
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rusqlite::{
-    Connection, ErrorCode, OptionalExtension as _, Row, Transaction, TransactionBehavior, params,
-};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
 pub use keys::{
     KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
@@ -31,7 +30,7 @@ pub use tenants::{TenantRow, check_tenant_name};
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};
 pub use super::error::Inactive;
-use super::error::{DatabaseError, OpenError};
+use super::error::{Result, StoreCode, StoreError};
 use super::records::KeyLabel;
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, TenantId};
@@ -50,58 +49,6 @@ pub struct Registry {
     damage: OnceLock<String>,
     unwritten: Mutex<Unwritten>,
 }
-
-/// Why an operation of the registry failed. The texts are for the operator.
-#[derive(Debug, thiserror::Error)]
-pub enum RegistryError {
-    #[error("the tenant {0} exists already")]
-    TenantExists(String),
-    /// [`Registry::unknown_tenant`] makes it.
-    #[error("there is no tenant {0}")]
-    NoTenant(String),
-    #[error("the tenant has no key {0}")]
-    NoKey(KeyId),
-    /// A revoked or expired key cannot be changed and not be replaced.
-    #[error("the key {id} is {state} and cannot be changed or replaced; create a new key")]
-    KeyEnded { id: KeyId, state: &'static str },
-    #[error("the tenant has {MAX_KEYS} keys, which is the limit; delete one first")]
-    TooManyKeys,
-    /// A value breaks a rule. The text says which rule.
-    #[error("{0}")]
-    Invalid(&'static str),
-    /// The registry's file was removed or replaced after it was opened.
-    #[error("the registry's file was removed or replaced")]
-    Replaced,
-    /// The session of an admin in the panel ended before the change.
-    #[error("the session has ended")]
-    SessionEnded,
-    /// An admin in the panel changes what only an active tenant may change.
-    #[error("the tenant is inactive")]
-    Inactive(Inactive),
-    /// A tenant's file cannot be created or removed.
-    #[error("the tenant's file cannot be made or removed: {0}")]
-    File(String),
-    #[error(transparent)]
-    Randomness(#[from] crate::secret::RandomnessError),
-    /// Its id is never used again.
-    #[error("the tenant is deleted, but its file remains ({cause}); remove {path}")]
-    FileRemains { path: String, cause: String },
-    #[error("the registry cannot be used: {0}")]
-    Database(#[from] DatabaseError),
-}
-
-impl RegistryError {
-    /// Whether the disk is full or has failed (`docs/commands.md` section 11).
-    pub fn is_of_disk(&self) -> bool {
-        let RegistryError::Database(error) = self else { return false };
-        matches!(
-            error.sqlite_error_code(),
-            Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::SystemIoFailure)
-        )
-    }
-}
-
-pub(in crate::store) type Result<T, E = RegistryError> = std::result::Result<T, E>;
 
 fn suspension(suspended: bool, moving: bool) -> Option<Inactive> {
     match (suspended, moving) {
@@ -248,11 +195,11 @@ impl<'a> Administration<'a> {
             if let Some(hash) = self.session {
                 let sql = "SELECT 1 FROM sessions WHERE hash = ?1";
                 if !transaction.prepare_cached(sql)?.exists([hash])? {
-                    return Err(RegistryError::SessionEnded);
+                    return Err(StoreError::new(StoreCode::SessionEnded, "the session has ended"));
                 }
             }
             match self.suspension(transaction)? {
-                Some(Inactive::Moving) => Err(RegistryError::Inactive(Inactive::Moving)),
+                Some(Inactive::Moving) => Err(Inactive::Moving.into()),
                 _ => work(transaction),
             }
         })
@@ -261,7 +208,7 @@ impl<'a> Administration<'a> {
     /// A suspended tenant takes no new key and no change of a key from the panel.
     fn require_active(&self, transaction: &Transaction<'_>) -> Result<()> {
         match self.suspension(transaction)? {
-            Some(reason) => Err(RegistryError::Inactive(reason)),
+            Some(reason) => Err(reason.into()),
             None => Ok(()),
         }
     }
@@ -299,11 +246,11 @@ struct Unwritten {
 
 impl Registry {
     /// Opens the registry for a command.
-    pub fn open(data_dir: &Path) -> Result<Registry, OpenError> {
+    pub fn open(data_dir: &Path) -> Result<Registry> {
         Registry::open_in(DataDir::open(data_dir)?)
     }
 
-    pub fn open_in(data_dir: DataDir) -> Result<Registry, OpenError> {
+    pub fn open_in(data_dir: DataDir) -> Result<Registry> {
         let database = data_dir::registry_database(data_dir.path());
         Ok(Registry {
             data_dir,
@@ -325,9 +272,9 @@ impl Registry {
     /// this does not read may be damaged, so the damage that any request has met counts, too.
     pub fn ready(&self) -> Result<(), String> {
         let sql = "SELECT 1 FROM tenants";
-        self.check_identity()
-            .and_then(|()| self.read(|reader| reader.prepare_cached(sql)?.exists([])))
-            .map_err(|error| error.to_string())?;
+        self.check_identity().map_err(|error| error.message)?;
+        self.read(|reader| reader.prepare_cached(sql)?.exists([]))
+            .map_err(|error| format!("the registry cannot be used: {error}"))?;
         match self.damage.get() {
             Some(cause) => Err(format!("the registry is damaged: {cause}")),
             None => Ok(()),
@@ -335,7 +282,7 @@ impl Registry {
     }
 
     /// Reads the tenants and looks up a key, as requests do.
-    pub fn require_readable(&self, now: Moment) -> Result<(), OpenError> {
+    pub fn require_readable(&self, now: Moment) -> Result<()> {
         let sql = "SELECT hash FROM keys ORDER BY id LIMIT 1";
         let read = || -> Result<()> {
             self.list_tenants()?;
@@ -344,35 +291,30 @@ impl Registry {
             hash.map(|hash| self.find_principal(&hash, now)).transpose()?;
             Ok(())
         };
-        read().map_err(|error| match error {
-            RegistryError::Database(error) => self.database.error(&error),
-            error => self.database.unusable(error),
-        })
+        read().map_err(|error| self.database.unusable(error))
     }
 
-    fn note_damage(&self, error: &DatabaseError) {
-        if database::is_damage(error) {
-            let _ = self.damage.set(error.to_string());
+    fn note_damage(&self, error: &StoreError) {
+        if error.code == StoreCode::Damaged {
+            let _ = self.damage.set(error.message.clone());
         }
     }
 
     /// A change to a file that was removed or replaced would be lost.
     fn check_identity(&self) -> Result<()> {
         let is_same = self.database.identity().is_ok_and(|found| found == self.identity);
-        is_same.then_some(()).ok_or(RegistryError::Replaced)
+        let replaced = || StoreError::other("the registry's file was removed or replaced");
+        is_same.then_some(()).ok_or_else(replaced)
     }
 
     fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        Ok(query(&self.reader.lock()).inspect_err(|error| self.note_damage(error))?)
+        let found = query(&self.reader.lock()).map_err(StoreError::from);
+        found.inspect_err(|error| self.note_damage(error))
     }
 
     /// Runs `work` in a write transaction. An error of `work` and a panic roll it back.
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
-        self.run_change(work).inspect_err(|error| {
-            if let RegistryError::Database(error) = error {
-                self.note_damage(error);
-            }
-        })
+        self.run_change(work).inspect_err(|error| self.note_damage(error))
     }
 
     fn run_change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
@@ -470,11 +412,15 @@ impl Registry {
     }
 }
 
+fn no_tenant(name: impl Display) -> StoreError {
+    StoreError::other(format!("there is no tenant {name}"))
+}
+
 fn find_suspension(connection: &Connection, id: TenantId) -> Result<Option<Inactive>> {
     let sql = "SELECT suspended, moving FROM tenants WHERE id = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([id.0])?;
-    let row = rows.next()?.ok_or_else(|| RegistryError::NoTenant(id.to_string()))?;
+    let row = rows.next()?.ok_or_else(|| no_tenant(id))?;
     Ok(suspension(row.get(0)?, row.get(1)?))
 }
 

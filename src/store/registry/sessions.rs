@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use rusqlite::{OptionalExtension as _, params};
 
 use super::tenants::TenantRow;
-use super::{Admin, Administration, Event, EventKind, Registry, RegistryError, Result};
+use super::{Admin, Administration, Event, EventKind, Registry, no_tenant};
 use crate::clock::Moment;
 use crate::model::TenantId;
+use crate::store::error::Result;
 
 /// How long a session lasts after the sign-in: 8 hours.
 pub const SESSION_SECONDS: i64 = 8 * 60 * 60;
@@ -84,7 +85,7 @@ impl Administration<'_> {
         self.change(|transaction| {
             let sql = "UPDATE tenants SET password_hash = ?2 WHERE id = ?1";
             if transaction.execute(sql, params![self.tenant_id.0, password_hash])? == 0 {
-                return Err(RegistryError::NoTenant(self.tenant_id.to_string()));
+                return Err(no_tenant(self.tenant_id));
             }
             transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [self.tenant_id.0])?;
             Ok(self.record(transaction, EventKind::PasswordChanged, None)?)

@@ -3,11 +3,12 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, params};
 
 use super::keys::NewKey;
-use super::{Admin, Inactive, Registry, RegistryError, Result, suspension, trial_over};
+use super::{Admin, Inactive, Registry, no_tenant, suspension, trial_over};
 use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
 use crate::store::database::Database;
+use crate::store::error::{Result, StoreError};
 use crate::words;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ impl Registry {
         key: Option<NewKey<'_>>,
         now: Moment,
     ) -> Result<(TenantRow, Option<String>)> {
-        check_tenant_name(name).map_err(RegistryError::Invalid)?;
+        check_tenant_name(name).map_err(StoreError::other)?;
         let insert = |transaction: &Transaction<'_>| {
             let sql = "INSERT INTO tenants (name, trial_until, password_hash, created_at)
                        VALUES (?1, ?2, ?3, ?4) RETURNING *";
@@ -97,17 +98,17 @@ impl Registry {
     ///
     /// If a file of the new id exists already, the next id is taken. That file may hold the records
     /// of a tenant that the registry has lost.
-    pub(in crate::store) fn add_tenant<T, P: std::fmt::Display>(
+    pub(in crate::store) fn add_tenant<T>(
         &self,
         name: &str,
         insert: impl Fn(&Transaction<'_>) -> rusqlite::Result<TenantRow>,
-        place: impl FnOnce(&Database) -> Result<(), P>,
+        place: impl FnOnce(&Database) -> Result<()>,
         add: impl FnOnce(&Transaction<'_>, &TenantRow) -> Result<T>,
     ) -> Result<(TenantRow, T)> {
         let mut placed = None;
         let added = self.change(|transaction| {
             if find_by_column(transaction, "name", &name)?.is_some() {
-                return Err(RegistryError::TenantExists(name.to_owned()));
+                return Err(exists(name));
             }
             let tenant = loop {
                 let tenant = insert(transaction)?;
@@ -117,7 +118,7 @@ impl Registry {
                 transaction.execute("DELETE FROM tenants WHERE id = ?1", [tenant.id.0])?;
             };
             let database = placed.insert(tenant_database(self.data_dir(), tenant.id));
-            place(database).map_err(|error| RegistryError::File(error.to_string()))?;
+            place(database)?;
             let added = add(transaction, &tenant)?;
             Ok((tenant, added))
         });
@@ -133,11 +134,11 @@ impl Registry {
     }
 
     /// The error about a name that no tenant has. It suggests the most similar name.
-    pub fn unknown_tenant(&self, name: &str) -> RegistryError {
+    pub fn unknown_tenant(&self, name: &str) -> StoreError {
         let tenants = self.list_tenants().unwrap_or_default();
         let names = tenants.iter().map(|(tenant, _)| tenant.name.as_str());
         let hint = words::closest(name, names).map(|similar| format!("; did you mean {similar}?"));
-        RegistryError::NoTenant(format!("{name}{}", hint.unwrap_or_default()))
+        no_tenant(format_args!("{name}{}", hint.unwrap_or_default()))
     }
 
     pub fn tenant(&self, id: TenantId) -> Result<Option<TenantRow>> {
@@ -176,10 +177,10 @@ impl Registry {
 
     /// Renames the tenant. Its keys, sessions and records remain.
     pub fn rename_tenant(&self, name: &str, new_name: &str) -> Result<TenantRow> {
-        check_tenant_name(new_name).map_err(RegistryError::Invalid)?;
+        check_tenant_name(new_name).map_err(StoreError::other)?;
         self.change(|transaction| {
             if find_by_column(transaction, "name", &new_name)?.is_some() {
-                return Err(RegistryError::TenantExists(new_name.to_owned()));
+                return Err(exists(new_name));
             }
             self.update_tenant(transaction, name, |tenant| tenant.name = new_name.to_owned())
         })
@@ -216,11 +217,17 @@ impl Registry {
         })?;
         let database = tenant_database(self.data_dir(), id);
         remove_tenant_files(&database).map_err(|error| {
-            let path = database.path().display().to_string();
-            RegistryError::FileRemains { path, cause: error.to_string() }
+            // Its id is never used again.
+            let path = database.path().display();
+            let message = "the tenant is deleted, but its file remains";
+            StoreError::other(format!("{message} ({error}); remove {path}"))
         })?;
         Ok(id)
     }
+}
+
+fn exists(name: &str) -> StoreError {
+    StoreError::other(format!("the tenant {name} exists already"))
 }
 
 fn find_by_column(

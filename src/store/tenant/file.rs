@@ -12,8 +12,8 @@ use crate::files::free_space;
 use crate::model::{PastMoment, Resource, TenantId, Version};
 use crate::store::data_dir::tenant_database;
 use crate::store::database::{self, Database, Role, wait_for};
-use crate::store::error::{DatabaseError, OpenError, StoreError};
-use crate::store::records::{ChangeContext, PastError, Reading, Shown, Writing};
+use crate::store::error::{Result, StoreError};
+use crate::store::records::{ChangeContext, Reading, Shown, Writing};
 
 /// A tenant's file, open for one command.
 #[derive(Debug)]
@@ -28,14 +28,14 @@ pub struct TenantFile {
 const CHECKPOINT_WAIT: Duration = Duration::from_secs(1);
 
 impl TenantFile {
-    pub fn open(data_dir: &Path, id: TenantId) -> Result<TenantFile, OpenError> {
+    pub fn open(data_dir: &Path, id: TenantId) -> Result<TenantFile> {
         let database = tenant_database(data_dir, id);
         let connection = database.open(Role::Bulk)?;
         Ok(TenantFile { database, connection, past: None })
     }
 
     /// Runs `work` on one moment of the file.
-    pub fn read<T, E: From<DatabaseError>>(
+    pub fn read<T, E: From<StoreError>>(
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -56,7 +56,7 @@ impl TenantFile {
         resource: &'static Resource,
         at: Timestamp,
         created_at: Timestamp,
-    ) -> Result<(), PastError> {
+    ) -> Result<()> {
         let moment = PastMoment { at, last: None };
         let last = self.read(|reading| reading.last_entry(moment, created_at))?;
         self.past = Some((resource, last));
@@ -70,8 +70,9 @@ impl TenantFile {
         &mut self,
         filled: Option<&Resource>,
         wait: impl FnOnce(),
-    ) -> Result<FileTransaction<'_>, DatabaseError> {
-        let transaction = begin(&mut self.connection, wait)?;
+    ) -> Result<FileTransaction<'_>> {
+        let transaction =
+            begin(&mut self.connection, wait).map_err(|error| self.database.error(error))?;
         database::make_durable(self.database.path())?;
         let mut finish = String::new();
         if let Some(resource) = filled {
@@ -85,8 +86,8 @@ impl TenantFile {
 
     /// Waits until every write transaction that has begun has ended. Calls `wait` first if that takes
     /// long: another command may write for an hour.
-    pub fn await_writer(&mut self, wait: impl FnOnce()) -> Result<(), DatabaseError> {
-        begin(&mut self.connection, wait).map(drop)
+    pub fn await_writer(&mut self, wait: impl FnOnce()) -> Result<()> {
+        begin(&mut self.connection, wait).map(drop).map_err(|error| self.database.error(error))
     }
 
     /// Copies the WAL into the file and empties it. After an import the WAL is as long as the file,
@@ -112,22 +113,23 @@ impl FileTransaction<'_> {
     }
 
     /// Rolls everything back and lets other writers go on. Later reads see one moment of the file.
-    pub fn abandon(&self) -> Result<(), DatabaseError> {
-        self.transaction.execute_batch("ROLLBACK; BEGIN")
+    pub fn abandon(&self) -> Result<()> {
+        Ok(self.transaction.execute_batch("ROLLBACK; BEGIN")?)
     }
 
     /// Why a server would accept only deletions now. `None` if it would accept all changes.
-    pub fn find_shortage(&self) -> Result<Option<StoreError>, DatabaseError> {
+    pub fn find_shortage(&self) -> Result<Option<StoreError>> {
         let path = Path::new(self.transaction.path().unwrap_or_default());
         let free = free_space(path).map_or(u64::MAX, |(free, _)| free);
         let sql = "SELECT max_size FROM changes_state";
         let largest: Option<i64> = self.transaction.query_row(sql, [], |row| row.get(0))?;
-        find_shortage(&self.transaction, free, 0, largest.map_or(u64::MAX, i64::unsigned_abs))
+        let largest = largest.map_or(u64::MAX, i64::unsigned_abs);
+        Ok(find_shortage(&self.transaction, free, 0, largest)?)
     }
 
-    pub fn commit(self) -> Result<(), DatabaseError> {
+    pub fn commit(self) -> Result<()> {
         self.transaction.execute_batch(&self.finish)?;
-        database::commit(self.transaction)
+        Ok(database::commit(self.transaction)?)
     }
 }
 

@@ -10,7 +10,6 @@ mod file;
 mod mutation;
 mod writer;
 
-use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +19,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use r2d2::PooledConnection;
 use r2d2_sqlite::SqliteConnectionManager;
-use rusqlite::ErrorCode;
+use rusqlite::Connection;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use file::{FileTransaction, TenantFile};
@@ -28,12 +27,12 @@ pub use mutation::{Answer, IdempotencyKey, Mutation, Outcome};
 
 use super::data_dir::tenant_database;
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
-use super::error::{DatabaseError, OpenError, StoreError};
-use super::records::{PastError, Reading};
+use super::error::{Result, StoreCode, StoreError};
+use super::records::Reading;
 use super::registry::Registry;
 use crate::config::TenantLimits;
 use crate::model::{PastMoment, TenantId, Version};
-use writer::{INSTRUCTIONS, LastFailure, OpenFile, Writer, Writers, send, unavailable};
+use writer::{INSTRUCTIONS, LastFailure, OpenFile, Writer, Writers, log_failure, send};
 
 /// How long requests rely on a look at the path of the file.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -92,9 +91,11 @@ impl Tenants {
 
     /// The tenant's open file, opened if necessary. A look at its path is good for a moment: a read
     /// may still use a file that has just been replaced. A write looks again, in the writer.
-    pub fn open(&self, id: TenantId) -> Result<Arc<Tenant>, StoreError> {
+    pub fn open(&self, id: TenantId) -> Result<Arc<Tenant>> {
         let slot = self.slot(id);
-        let mut state = slot.state.try_lock_for(LOCK_WAIT).ok_or(StoreError::Busy)?;
+        let state = slot.state.try_lock_for(LOCK_WAIT);
+        let mut state =
+            state.ok_or_else(|| StoreError::new(StoreCode::Busy, "it is being opened"))?;
         match &mut *state {
             State::Open(tenant, looked) if looked.elapsed() < LOOK_AGAIN => {
                 return Ok(Arc::clone(tenant));
@@ -103,7 +104,7 @@ impl Tenants {
                 *looked = Instant::now();
                 return Ok(Arc::clone(tenant));
             }
-            State::Failed(at, kind) if at.elapsed() < RETRY_AFTER => return Err(*kind),
+            State::Failed(at, error) if at.elapsed() < RETRY_AFTER => return Err(error.clone()),
             State::Open(..) | State::Failed(..) | State::Closed => (),
         }
         // Closed first, if the path names another file now.
@@ -117,18 +118,13 @@ impl Tenants {
                 Ok(tenant)
             }
             Err(error) => {
-                *state = State::Failed(Instant::now(), error.kind());
-                Err(unavailable(&slot.failure, &database, error.kind(), &error))
+                *state = State::Failed(Instant::now(), error.clone());
+                Err(log_failure(&slot.failure, &database, error))
             }
         }
     }
 
-    fn open_file(
-        &self,
-        id: TenantId,
-        database: Database,
-        slot: &Slot,
-    ) -> Result<Tenant, OpenError> {
+    fn open_file(&self, id: TenantId, database: Database, slot: &Slot) -> Result<Tenant> {
         // Opened here, not in the pool: the pool would try again in the background and keep the
         // caller waiting.
         drop(database.open(Role::Reader)?);
@@ -214,16 +210,14 @@ impl Tenant {
     pub fn read<T>(
         &self,
         deadline: Deadline,
-        work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
-    ) -> Result<T, StoreError> {
+        work: impl FnOnce(&Reading<'_>) -> Result<T>,
+    ) -> Result<T> {
         let connection = self.reader()?;
-        let is_over = move || deadline.is_over();
-        let outcome = connection
-            .progress_handler(INSTRUCTIONS, Some(is_over))
-            .and_then(|()| Reading::in_snapshot(&connection, work));
+        let found =
+            deadline.limit(&connection).and_then(|()| Reading::in_snapshot(&connection, work));
         // Without a handler nothing is left to fail.
         let _ = connection.progress_handler(0, None::<fn() -> bool>);
-        outcome.map_err(|error| self.snapshot_failed(&error))
+        found.map_err(|error| self.read_failed(error))
     }
 
     /// Runs `work` on the past, with the last entry that belongs to the moment. The connection
@@ -232,59 +226,38 @@ impl Tenant {
         &self,
         deadline: Deadline,
         moment: PastMoment,
-        work: impl FnOnce(&Reading<'_>, Version) -> Result<T, PastError>,
-    ) -> Result<T, StoreError> {
-        let OpenFile { registry, tenant, database, .. } = &self.file;
-        let row = registry.tenant(*tenant);
-        let row = row.map_err(|error| self.unavailable(StoreError::Unavailable, &error))?;
-        let created_at = row.ok_or(StoreError::Unavailable)?.created_at;
-        let connection = database.open(Role::Reader);
-        let connection = connection.map_err(|error| self.unavailable(error.kind(), &error))?;
-        let is_over = move || deadline.is_over();
-        connection
-            .progress_handler(INSTRUCTIONS, Some(is_over))
-            .map_err(PastError::from)
-            .and_then(|()| {
-                Reading::in_snapshot(&connection, |reading| {
-                    let last = reading.last_entry(moment, created_at)?;
-                    work(reading, last)
-                })
+        work: impl FnOnce(&Reading<'_>, Version) -> Result<T>,
+    ) -> Result<T> {
+        let read = || {
+            let tenant = self.file.registry.tenant(self.file.tenant)?;
+            let tenant = tenant.ok_or_else(|| self.file.database.missing())?;
+            let connection = self.file.database.open(Role::Reader)?;
+            deadline.limit(&connection)?;
+            Reading::in_snapshot(&connection, |reading| {
+                work(reading, reading.last_entry(moment, tenant.created_at)?)
             })
-            .map_err(|error| match error {
-                PastError::Gone(begin) => StoreError::Gone(begin),
-                PastError::TooManyChanges(count) => StoreError::TooManyChanges(count),
-                PastError::Database(error) => self.snapshot_failed(&error),
-            })
-    }
-
-    fn snapshot_failed(&self, error: &DatabaseError) -> StoreError {
-        match error.sqlite_error_code() {
-            Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
-            _ => self.read_failed(error),
-        }
+        };
+        read().map_err(|error| self.read_failed(error))
     }
 
     /// Runs `work`, which is one statement for one record. SQLite runs it on one moment of the file
     /// by itself, and it ends at once.
-    pub fn read_one<T>(
-        &self,
-        work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
-    ) -> Result<T, StoreError> {
+    pub fn read_one<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T>) -> Result<T> {
         let connection = self.reader()?;
-        work(&Reading::new(&connection)).map_err(|error| self.read_failed(&error))
+        work(&Reading::new(&connection)).map_err(|error| self.read_failed(error))
     }
 
-    fn reader(&self) -> Result<PooledConnection<SqliteConnectionManager>, StoreError> {
-        let readers = &self.file.readers;
-        readers.get().map_err(|error| self.unavailable(StoreError::Unavailable, &error))
+    fn reader(&self) -> Result<PooledConnection<SqliteConnectionManager>> {
+        let connection = self.file.readers.get();
+        connection.map_err(|error| self.file.failed(self.file.database.unusable(error)))
     }
 
-    fn read_failed(&self, error: &DatabaseError) -> StoreError {
-        self.unavailable(StoreError::of(error), error)
-    }
-
-    fn unavailable(&self, kind: StoreError, cause: &dyn Display) -> StoreError {
-        unavailable(&self.file.failure, &self.file.database, kind, cause)
+    fn read_failed(&self, error: StoreError) -> StoreError {
+        match error.code {
+            StoreCode::Interrupted => StoreError { code: StoreCode::TimedOut, ..error },
+            StoreCode::Gone(_) | StoreCode::TooManyChanges(_) => error,
+            _ => self.file.failed(error),
+        }
     }
 
     /// Gives a mutation to the tenant's one writer, on another thread. The mutation's client gets
@@ -293,17 +266,17 @@ impl Tenant {
         let mut writer = self.writer.lock();
         // The next mutation replaces a thread that has panicked.
         if writer.as_ref().is_none_or(|(writer, _)| writer.has_ended()) {
-            *writer = Writer::start(self.file.clone())
-                .inspect_err(|error| _ = self.unavailable(StoreError::Unavailable, error))
-                .map(|writer| (writer, Instant::now()))
-                .ok();
-        }
-        match &mut *writer {
-            Some((writer, used)) => {
-                *used = Instant::now();
-                writer.submit(mutation);
+            match Writer::start(self.file.clone()) {
+                Ok(started) => *writer = Some((started, Instant::now())),
+                Err(error) => {
+                    let error = self.file.failed(self.file.database.unusable(error));
+                    return send(mutation.send, Outcome::Failed(error));
+                }
             }
-            None => send(mutation.send, Outcome::Failed(StoreError::Unavailable)),
+        }
+        if let Some((writer, used)) = &mut *writer {
+            *used = Instant::now();
+            writer.submit(mutation);
         }
     }
 }
@@ -325,6 +298,13 @@ impl Deadline {
     #[cfg(test)]
     fn at(at: Instant) -> Deadline {
         Deadline { at, abandoned: Arc::default() }
+    }
+
+    /// Interrupts the connection's statements at the deadline.
+    fn limit(&self, connection: &Connection) -> Result<()> {
+        let deadline = self.clone();
+        let is_over = move || deadline.is_over();
+        Ok(connection.progress_handler(INSTRUCTIONS, Some(is_over))?)
     }
 
     fn is_over(&self) -> bool {

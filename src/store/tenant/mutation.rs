@@ -6,7 +6,7 @@ use std::time::Instant;
 use rusqlite::{Connection, params};
 
 use crate::clock::Timestamp;
-use crate::store::error::{ChangeError, DatabaseError, Rejection, StoreError};
+use crate::store::error::{Rejection, Result, StoreError};
 use crate::store::records::{Change, ChangeContext, ChangeKind, Changed, Reading, Writing};
 
 /// Changes that commit together or not at all.
@@ -68,11 +68,7 @@ pub enum Outcome {
 
 impl Reading<'_> {
     /// The outcome of a request if its idempotency key was used in the last 24 hours.
-    pub fn replay(
-        &self,
-        key: &IdempotencyKey,
-        now: Timestamp,
-    ) -> Result<Option<Outcome>, DatabaseError> {
+    pub fn replay(&self, key: &IdempotencyKey, now: Timestamp) -> Result<Option<Outcome>> {
         let sql = "SELECT status, location, etag, body, request FROM idempotency
                    WHERE key = ? AND created_at > ?";
         let mut statement = self.connection().prepare_cached(sql)?;
@@ -98,7 +94,7 @@ impl Writing<'_> {
         IdempotencyKey { key, request }: &IdempotencyKey,
         answer: &Answer,
         now: Timestamp,
-    ) -> Result<(), DatabaseError> {
+    ) -> Result<()> {
         let Answer { status, location, etag, body } = answer;
         self.connection()
             .prepare_cached(
@@ -117,8 +113,8 @@ impl Mutation {
     pub(super) fn run(
         &self,
         writing: &Writing<'_>,
-        shortage: Option<StoreError>,
-    ) -> Result<Outcome, DatabaseError> {
+        shortage: Option<&StoreError>,
+    ) -> Result<Outcome> {
         let now = self.context.at;
         if let Some(key) = &self.idempotency_key
             && let Some(outcome) = writing.replay(key, now)?
@@ -129,16 +125,13 @@ impl Mutation {
         if let Some(error) = shortage
             && !self.changes.iter().all(is_deletion)
         {
-            return Ok(Outcome::Failed(error));
+            return Ok(Outcome::Failed(error.clone()));
         }
         let mut done = Vec::with_capacity(self.changes.len());
         for (number, change) in self.changes.iter().enumerate() {
             match writing.apply(change, &done) {
                 Ok(changed) => done.push(changed),
-                Err(ChangeError::Database(error)) => return Err(error),
-                Err(ChangeError::Rejected(rejection)) => {
-                    return Ok(Outcome::Rejected(number, rejection));
-                }
+                Err(error) => return Ok(Outcome::Rejected(number, error.into_rejection()?)),
             }
         }
         let answer = (self.answer)(&done);

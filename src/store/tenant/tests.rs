@@ -17,7 +17,7 @@ use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, 
 use crate::store::backup::check::change_log_problems;
 use crate::store::data_dir::{DataDir, TENANT};
 use crate::store::database::{Role, differences};
-use crate::store::error::{ChangeError, Rejection};
+use crate::store::error::Rejection;
 use crate::store::records::{
     Actor, Change, ChangeContext, ChangeKind, Draft, KeyLabel, Target, Writing,
 };
@@ -76,6 +76,11 @@ const ANSWER: Answer = Answer { status: 204, location: None, etag: None, body: V
 
 const DONE: Outcome = Outcome::Changed(ANSWER);
 
+fn failed(code: StoreCode) -> Outcome {
+    Outcome::Failed(StoreError::new(code, ""))
+}
+
+/// Sends its outcome, an error without its words.
 fn mutation(outcome: &Sender<Outcome>, changes: Vec<Change>) -> Mutation {
     let outcome = outcome.clone();
     Mutation {
@@ -84,7 +89,13 @@ fn mutation(outcome: &Sender<Outcome>, changes: Vec<Change>) -> Mutation {
         context: context(),
         since: Instant::now(),
         answer: Box::new(|_| ANSWER),
-        send: Box::new(move |sent| outcome.send(sent).unwrap()),
+        send: Box::new(move |sent| {
+            let sent = match sent {
+                Outcome::Failed(error) => failed(error.code),
+                other => other,
+            };
+            outcome.send(sent).unwrap();
+        }),
     }
 }
 
@@ -174,7 +185,7 @@ fn a_write_notices_at_once_that_the_file_is_another_one_or_gone_and_a_read_soon(
     let count: i64 = connect(&directory).query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(count, 1, "the other file has the third customer alone");
     file.remove();
-    assert_eq!(run(&tenant, vec![create("lost", "")]), Outcome::Failed(StoreError::Unavailable));
+    assert_eq!(run(&tenant, vec![create("lost", "")]), failed(StoreCode::Unavailable));
     wait_until(|| tenants.open(ONE).is_err());
 }
 
@@ -279,10 +290,10 @@ fn a_locked_file_is_told_from_a_damaged_one() {
     let import = connect(&directory);
     import.execute_batch("BEGIN IMMEDIATE").unwrap();
     tenant.mutate(waiting);
-    assert_eq!(outcomes.recv(), Ok(Outcome::Failed(StoreError::Busy)));
+    assert_eq!(outcomes.recv(), Ok(failed(StoreCode::Busy)));
     import.execute_batch("ROLLBACK").unwrap();
     import.execute_batch("ALTER TABLE changes_state RENAME TO gone").unwrap();
-    assert_eq!(run(&tenant, vec![delete(1)]), Outcome::Failed(StoreError::Unavailable));
+    assert_eq!(run(&tenant, vec![delete(1)]), failed(StoreCode::Unavailable));
 }
 
 /// Makes a new customer take hours.
@@ -308,7 +319,7 @@ fn proof_a_mutation_that_takes_too_long_is_rolled_back() {
     make_slow(&directory);
     let outcomes = outcomes_of(&tenant, vec![vec![delete(1)], vec![create("Slow", "")]]);
     // They share a commit or not.
-    let slow = Outcome::Failed(StoreError::Interrupted);
+    let slow = failed(StoreCode::Interrupted);
     assert!(outcomes[0] == DONE || outcomes[0] == slow, "{outcomes:?}");
     assert_eq!(outcomes[1], slow);
     assert_eq!(run(&tenant, vec![delete(1)]) == DONE, outcomes[0] == slow);
@@ -341,7 +352,7 @@ fn the_end_interrupts_the_writers_of_open_and_of_closed_tenants() {
     tenants.close(Duration::ZERO);
     drop(report);
     for outcome in outcomes {
-        assert_eq!(outcome, Outcome::Failed(StoreError::Interrupted));
+        assert_eq!(outcome, failed(StoreCode::Interrupted));
     }
     assert!(tenants.writers.threads.lock().iter().all(|thread| thread.is_finished()));
 }
@@ -394,7 +405,7 @@ fn a_rejection_beside_a_change_that_cannot_be_committed_is_not_reported() {
         tenant.mutate(mutation(report, vec![delete(1)]));
         tenant.mutate(mutation(report, vec![delete(1)]));
     });
-    assert_eq!(outcomes, [(); 3].map(|()| Outcome::Failed(StoreError::Unavailable)));
+    assert_eq!(outcomes, [(); 3].map(|()| failed(StoreCode::Unavailable)));
     assert!(!exists(&tenant, 1));
 }
 
@@ -418,7 +429,7 @@ fn a_group_in_which_a_single_change_panics_runs_again() {
         tenant.mutate(Mutation { answer, ..panics });
         tenant.mutate(mutation(report, vec![create("after it", "")]));
     });
-    assert_eq!(outcomes, [DONE, DONE, Outcome::Failed(StoreError::Internal), DONE]);
+    assert_eq!(outcomes, [DONE, DONE, failed(StoreCode::Other), DONE]);
     assert_eq!(answers.load(Ordering::Relaxed), 2, "the group has run twice");
     let file = connect(&directory);
     let sql = "SELECT group_concat(name) FROM (SELECT name FROM customers ORDER BY id)";
@@ -445,7 +456,7 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_change_log_too() {
         tenant.mutate(mutation(report, vec![delete(2)]));
     });
     let missing = Rejection::NotFound(&CUSTOMER, RecordId(9));
-    let (rejected, failed) = (Outcome::Rejected(1, missing), Outcome::Failed(StoreError::Internal));
+    let (rejected, failed) = (Outcome::Rejected(1, missing), failed(StoreCode::Other));
     assert_eq!(outcomes, [DONE, DONE, rejected, failed, DONE, DONE]);
     let file = connect(&directory);
     let sql = "SELECT group_concat(substr(action, 1, 1) || record_id, ' ') FROM changes";
@@ -484,13 +495,17 @@ fn a_read_that_takes_too_long_is_ended_and_its_connection_works_afterwards() {
             }
             Ok(())
         });
-        assert_eq!(outcome, Err(StoreError::TimedOut));
+        assert_eq!(outcome.map_err(|error| error.code), Err(StoreCode::TimedOut));
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
         assert!(exists(&tenant, 1));
     }
     let is_abandoned = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let outcome = tenant.read(Deadline::new(&is_abandoned), |reading| reading.page(&slow));
-    assert_eq!(outcome, Err(StoreError::TimedOut), "the client has gone");
+    assert_eq!(
+        outcome.map_err(|error| error.code),
+        Err(StoreCode::TimedOut),
+        "the client has gone"
+    );
     assert!(exists(&tenant, 1));
 }
 
@@ -502,7 +517,7 @@ fn a_read_that_panics_gives_its_connection_back() {
     add_customer(&tenant, "");
     // More often than there are connections.
     for _ in 0..6 {
-        let read = |_: &Reading<'_>| -> Result<(), DatabaseError> { panic!("on purpose") };
+        let read = |_: &Reading<'_>| -> Result<()> { panic!("on purpose") };
         let deadline = Deadline::new(&Arc::default());
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| tenant.read(deadline, read)));
         assert!(outcome.is_err() && exists(&tenant, 1));
@@ -548,7 +563,8 @@ fn a_deletion_that_the_file_refuses_is_not_told_as_a_reference() {
     let writing = Writing::new(&file, &context);
     writing.apply(&create("Kept", ""), &[]).unwrap();
     file.pragma_update(None, "query_only", true).unwrap();
-    assert!(matches!(writing.apply(&delete(1), &[]), Err(ChangeError::Database(_))));
+    let refused = writing.apply(&delete(1), &[]).unwrap_err();
+    assert_eq!(refused.code, StoreCode::DiskFailed);
 }
 
 #[test]

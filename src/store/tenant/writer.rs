@@ -24,7 +24,6 @@
 //! Between commits the thread does upkeep: it removes expired entries and responses, and copies the
 //! WAL into the file. Each step is bounded, so that a mutation does not wait long.
 
-use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +42,7 @@ use crate::config::TenantLimits;
 use crate::files::{RESERVE, free_space};
 use crate::model::TenantId;
 use crate::store::database::{self, Database, FileIdentity, LOCK_WAIT, Role, execute};
-use crate::store::error::{OpenError, StoreError};
+use crate::store::error::{Result, StoreCode, StoreError};
 use crate::store::records::{Reading, Writing, remove_old_entries};
 use crate::store::registry::Registry;
 
@@ -89,35 +88,36 @@ pub(super) const INSTRUCTIONS: i32 = 4_000;
 /// The kind of the last failure that was logged, and when. All requests for a damaged file fail,
 /// each where it meets the damage, and one line a minute is enough. A file that could be opened
 /// begins anew, so that its next failure is logged at once.
-pub(super) type LastFailure = Mutex<Option<(StoreError, Instant)>>;
+pub(super) type LastFailure = Mutex<Option<(StoreCode, Instant)>>;
 
 /// How long a failure of the kind of the last one is not logged again.
 const LOG_PAUSE: Duration = Duration::from_mins(1);
 
-/// Logs why a file cannot be used, or takes no change. Returns `kind`, the answer to the request.
-pub(super) fn unavailable(
+/// Logs why a file cannot be used, or takes no change. Returns the error, for the answer.
+pub(super) fn log_failure(
     failure: &LastFailure,
     database: &Database,
-    kind: StoreError,
-    cause: &dyn Display,
+    error: StoreError,
 ) -> StoreError {
-    let (file, cause) = (database.path().display(), cause.to_string());
+    let (file, cause) = (database.path().display(), &error.message);
     let mut last = failure.lock();
-    if last.is_some_and(|(logged, at)| logged == kind && at.elapsed() < LOG_PAUSE) {
-        return kind;
+    let is_logged =
+        |(code, at): &(StoreCode, Instant)| *code == error.code && at.elapsed() < LOG_PAUSE;
+    if last.as_ref().is_some_and(is_logged) {
+        return error;
     }
-    match kind {
-        StoreError::Busy => {
+    match error.code {
+        StoreCode::Busy => {
             tracing::warn!(%file, cause, "another program, such as an import, uses the tenant's file");
         }
-        StoreError::Interrupted => {
+        StoreCode::Interrupted => {
             tracing::warn!(%file, cause, "a change took too long and was rolled back");
         }
-        StoreError::DiskFull => tracing::error!(%file, cause, "the disk is full"),
+        StoreCode::DiskFull => tracing::error!(%file, cause, "the disk is full"),
         _ => tracing::error!(%file, cause, "the tenant's file cannot be used"),
     }
-    *last = Some((kind, Instant::now()));
-    kind
+    *last = Some((error.code.clone(), Instant::now()));
+    error
 }
 
 /// What the readers and the writer of one tenant's file share.
@@ -130,6 +130,12 @@ pub(super) struct OpenFile {
     pub(super) readers: Pool<SqliteConnectionManager>,
     pub(super) failure: Arc<LastFailure>,
     pub(super) writers: Arc<Writers>,
+}
+
+impl OpenFile {
+    pub(super) fn failed(&self, error: StoreError) -> StoreError {
+        log_failure(&self.failure, &self.database, error)
+    }
 }
 
 /// Sends the outcome of a mutation, after the commit or when nothing will be committed. If sending
@@ -214,7 +220,8 @@ impl Writer {
         if let Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) =
             self.queue.try_send(mutation)
         {
-            send(refused.send, Outcome::Failed(StoreError::QueueFull));
+            let error = StoreError::new(StoreCode::QueueFull, "too many changes wait");
+            send(refused.send, Outcome::Failed(error));
         }
     }
 }
@@ -252,8 +259,7 @@ impl WriterThread {
                     self.connection = is_usable.then_some(connection);
                 }
                 Err(error) => {
-                    let error = self.report(error.kind(), &error);
-                    self.refuse(first, error);
+                    self.refuse(first, self.file.failed(error));
                 }
             }
             if self.file.writers.is_over.load(Ordering::Relaxed) {
@@ -292,7 +298,7 @@ impl WriterThread {
         let Some(mut connection) = self.connection.take() else { return };
         match self.remove_and_copy(&mut connection) {
             Ok(()) => self.connection = Some(connection),
-            Err(error) => drop(self.write_failed(&error)),
+            Err(error) => drop(self.file.failed(error.into())),
         }
     }
 
@@ -340,9 +346,11 @@ impl WriterThread {
         let transaction = match begin(connection, lock_wait(since)) {
             Ok(transaction) => transaction,
             Err(error) => {
-                self.refuse(first, self.write_failed(&error));
+                let error = self.file.failed(error.into());
                 // Only the lock was missing.
-                return error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
+                let is_usable = error.code == StoreCode::Busy;
+                self.refuse(first, error);
+                return is_usable;
             }
         };
         if let Err(refusal) = self.check_active() {
@@ -350,20 +358,20 @@ impl WriterThread {
             return true;
         }
         let shortage = shortened.and_then(|wal| self.find_shortage(&transaction, wal, free));
-        let shortage = shortage.unwrap_or_else(|error| Some(self.write_failed(&error)));
+        let shortage = shortage.unwrap_or_else(|error| Some(self.file.failed(error.into())));
         let (mut group, mut outcomes, mut changes) = (vec![first], Vec::new(), 0);
         // Why SQLite has ended the transaction by itself, on a full disk for example.
         let mut ended = None;
         let mut with_savepoints = false;
         while let Some(mutation) = group.get(outcomes.len()) {
             let writing = Writing::new(&transaction, &mutation.context);
-            let outcome = self.run_mutation(&writing, mutation, shortage, with_savepoints);
+            let outcome = self.run_mutation(&writing, mutation, shortage.as_ref(), with_savepoints);
             // A rolled back change has taken its time, too.
             changes += mutation.changes.len().max(writing.changed());
             if transaction.is_autocommit() {
                 ended = Some(match outcome {
                     Some(Outcome::Failed(error)) => error,
-                    _ => StoreError::Unavailable,
+                    _ => self.file.database.unusable("SQLite has ended the transaction"),
                 });
                 break;
             }
@@ -372,7 +380,7 @@ impl WriterThread {
             } else {
                 let begun = execute(&transaction, "ROLLBACK")
                     .and_then(|()| execute(&transaction, "BEGIN IMMEDIATE"))
-                    .map_err(|error| self.write_failed(&error));
+                    .map_err(|error| self.file.failed(error.into()));
                 if let Err(error) = begun.and_then(|()| self.check_active()) {
                     ended = Some(error);
                     break;
@@ -386,9 +394,9 @@ impl WriterThread {
         }
         let committed = match ended {
             Some(error) => Err(error),
-            None => database::commit(transaction).map_err(|error| self.write_failed(&error)),
+            None => database::commit(transaction).map_err(|error| self.file.failed(error.into())),
         };
-        answer(group, outcomes, committed);
+        answer(group, outcomes, &committed);
         self.changes += changes;
         self.has_upkeep = true;
         committed.is_ok()
@@ -403,14 +411,14 @@ impl WriterThread {
         &self,
         writing: &Writing<'_>,
         mutation: &Mutation,
-        shortage: Option<StoreError>,
+        shortage: Option<&StoreError>,
         with_savepoints: bool,
     ) -> Option<Outcome> {
         let transaction = writing.connection();
         let has_savepoint = with_savepoints || mutation.changes.len() > 1;
         let savepoint = |sql| if has_savepoint { execute(transaction, sql) } else { Ok(()) };
         if let Err(error) = savepoint("SAVEPOINT mutation") {
-            return Some(Outcome::Failed(self.write_failed(&error)));
+            return Some(Outcome::Failed(self.file.failed(error.into())));
         }
         *self.time_limit.lock() = Some(Instant::now() + MUTATION_TIME);
         let ran = catch_unwind(AssertUnwindSafe(|| mutation.run(writing, shortage)));
@@ -418,11 +426,8 @@ impl WriterThread {
         let outcome = match ran {
             Ok(Ok(outcome)) => outcome,
             _ if !has_savepoint && !transaction.is_autocommit() => return None,
-            Ok(Err(error)) => Outcome::Failed(self.write_failed(&error)),
-            Err(_) => {
-                tracing::error!("a mutation panicked and is undone");
-                Outcome::Failed(StoreError::Internal)
-            }
+            Ok(Err(error)) => Outcome::Failed(self.file.failed(error)),
+            Err(_) => Outcome::Failed(StoreError::other("a mutation panicked and is undone")),
         };
         if transaction.is_autocommit() {
             return Some(outcome);
@@ -433,7 +438,7 @@ impl WriterThread {
         };
         match rolled_back.and_then(|()| savepoint("RELEASE mutation")) {
             Ok(()) => Some(outcome),
-            Err(error) => Some(Outcome::Failed(self.write_failed(&error))),
+            Err(error) => Some(Outcome::Failed(self.file.failed(error.into()))),
         }
     }
 
@@ -452,11 +457,11 @@ impl WriterThread {
 
     /// Refuses a change of a suspended tenant. Asked inside the write transaction: a suspension waits
     /// until the transactions that began before it have ended.
-    fn check_active(&self) -> Result<(), StoreError> {
+    fn check_active(&self) -> Result<()> {
         match self.file.registry.find_suspension(self.file.tenant) {
             Ok(None) => Ok(()),
-            Ok(Some(reason)) => Err(StoreError::Inactive(reason)),
-            Err(error) => Err(self.report(StoreError::Unavailable, &error)),
+            Ok(Some(reason)) => Err(reason.into()),
+            Err(error) => Err(self.file.failed(self.file.database.unusable(error))),
         }
     }
 
@@ -470,7 +475,7 @@ impl WriterThread {
     ) -> rusqlite::Result<Option<StoreError>> {
         if free >= RESERVE && wal >= longest_wal(free) {
             let cause = "another program reads the file, so its write-ahead log cannot be emptied";
-            return Ok(Some(self.report(StoreError::Busy, &cause)));
+            return Ok(Some(self.file.failed(StoreError::new(StoreCode::Busy, cause))));
         }
         find_shortage(transaction, free, wal, self.file.limits.max_size)
     }
@@ -506,17 +511,7 @@ impl WriterThread {
         Ok(left)
     }
 
-    /// Logs why the file takes no change. Returns `kind`, the answer to the mutation.
-    fn report(&self, kind: StoreError, error: &dyn Display) -> StoreError {
-        let OpenFile { failure, database, .. } = &self.file;
-        unavailable(failure, database, kind, &format_args!("writing: {error}"))
-    }
-
-    fn write_failed(&self, error: &rusqlite::Error) -> StoreError {
-        self.report(StoreError::of(error), error)
-    }
-
-    fn connect(&mut self, wait: Duration) -> Result<Connection, OpenError> {
+    fn connect(&mut self, wait: Duration) -> Result<Connection> {
         self.identity = Some(self.file.database.identity()?);
         let mut connection = self.file.database.open(Role::Writer)?;
         let (time_limit, writers) = (Arc::clone(&self.time_limit), Arc::clone(&self.file.writers));
@@ -527,8 +522,8 @@ impl WriterThread {
         };
         connection
             .progress_handler(INSTRUCTIONS, Some(is_over))
-            .map_err(|error| self.file.database.error(&error))?;
-        self.prepare(&mut connection, wait).map_err(|error| self.file.database.error(&error))?;
+            .map_err(|error| self.file.database.error(error))?;
+        self.prepare(&mut connection, wait).map_err(|error| self.file.database.error(error))?;
         Ok(connection)
     }
 
@@ -547,13 +542,15 @@ impl WriterThread {
 
 /// Sends the outcomes of a group. If `committed` is an error, there may be fewer outcomes than
 /// mutations.
-fn answer(group: Vec<Mutation>, outcomes: Vec<Outcome>, committed: Result<(), StoreError>) {
+fn answer(group: Vec<Mutation>, outcomes: Vec<Outcome>, committed: &Result<()>) {
     let mut outcomes = outcomes.into_iter();
     for mutation in group {
         // A rejection, too, depends on the commit: its reason may be a change of the same group.
         let outcome = match (committed, outcomes.next()) {
-            (_, Some(Outcome::Failed(error))) | (Err(error), _) => Outcome::Failed(error),
-            (Ok(()), outcome) => outcome.unwrap_or(Outcome::Failed(StoreError::Internal)),
+            (_, Some(Outcome::Failed(error))) => Outcome::Failed(error),
+            (Err(error), _) => Outcome::Failed(error.clone()),
+            (Ok(()), Some(outcome)) => outcome,
+            (Ok(()), None) => Outcome::Failed(StoreError::other("a mutation has no outcome")),
         };
         send(mutation.send, outcome);
     }
@@ -578,10 +575,12 @@ pub(super) fn find_shortage(
     max_size: u64,
 ) -> rusqlite::Result<Option<StoreError>> {
     if free < RESERVE {
-        return Ok(Some(StoreError::DiskFull));
+        let message = "the disk has too little free space; nothing was changed";
+        return Ok(Some(StoreError::new(StoreCode::DiskFull, message)));
     }
     let size = used_bytes(connection)?.saturating_add(wal);
-    Ok((size >= max_size).then_some(StoreError::SizeLimit))
+    let message = "the tenant's file has reached its size limit; nothing was changed";
+    Ok((size >= max_size).then(|| StoreError::new(StoreCode::SizeLimit, message)))
 }
 
 fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
