@@ -6,7 +6,7 @@
 //   const server = await startServer(binary)     the server with a tenant "acme" on an empty data directory;
 //                                            server.url, server.key, server.password, server.run([arguments]), await server.stop()
 //   const browser = await startBrowser()     playwright's Browser; await browser.close()
-//   await forEachLook(browser, async (page, look) => …)   a fresh page at 1280 and 390 px, light and dark
+//   await newContext(browser, options)       playwright's BrowserContext, which gives a busy machine time
 //   await audit(page)                        what axe-core finds, as lines of text; empty is good
 //   await overflow(page)                     elements that make the page scroll sideways; empty is good
 
@@ -53,17 +53,10 @@ export function startBrowser(options = []) {
   });
 }
 
-export async function forEachLook(browser, check, contextOptions = {}) {
-  for (const width of [1280, 390]) {
-    for (const colorScheme of ["light", "dark"]) {
-      const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme, ...contextOptions });
-      try {
-        await check(await context.newPage(), { name: `${width}-${colorScheme}`, width, colorScheme });
-      } finally {
-        await context.close();
-      }
-    }
-  }
+export async function newContext(browser, options = {}) {
+  const context = await browser.newContext(options);
+  context.setDefaultTimeout(120_000);
+  return context;
 }
 
 // axe runs in a world of its own, so that the page's policy stays as it is.

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { join } from "node:path";
-import { audit, overflow, startBrowser, startServer } from "./driver.mjs";
+import { audit, newContext, overflow, startBrowser, startServer } from "./driver.mjs";
 
 const [binary, javascript, directory] = process.argv.slice(2);
 const path = "/api_keys.php";
@@ -16,14 +16,13 @@ const server = await startServer(binary);
 const address = server.url;
 const newTenant = (name) => JSON.parse(server.run(["--json", "tenant", "create", name])).password;
 const browser = await startBrowser(["--host-resolver-rules=MAP *.example 127.0.0.1"]);
-const context = await browser.newContext({
+const context = await newContext(browser, {
   javaScriptEnabled: javascript === "on",
   viewport: { width: 1280, height: 800 },
   timezoneId: "Asia/Kolkata",
   permissions: ["clipboard-read", "clipboard-write"],
 });
 const page = await context.newPage();
-page.setDefaultTimeout(20_000);
 
 /** Asks the API with a key; the status and, of a refusal, the code. */
 async function api(key, resource = "customers") {
@@ -198,7 +197,7 @@ async function foreignPages() {
   await new Promise((listening) => trap.listen(0, "127.0.0.1", listening));
   for (const host of ["127.0.0.1", "desk.example"]) {
     for (const trapHost of ["127.0.0.1", "desk.example", "www.desk.example", "evil.example"]) {
-      const visitor = await browser.newContext({ javaScriptEnabled: javascript === "on" });
+      const visitor = await newContext(browser, { javaScriptEnabled: javascript === "on" });
       const visited = await visitor.newPage();
       await visited.goto(`http://${host}:${port}${path}`);
       await visited.getByLabel("Tenant").fill("target");

@@ -1,6 +1,6 @@
 //! Contract section 10: `serve`, `tenant`, `key` and `check`.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::contract::{is_timestamp, scopes};
 use crate::support::server::run;
-use crate::support::{ALL, DEADLINE, DataDir, Setup, TestServer, database, until};
+use crate::support::{ALL, DEADLINE, DataDir, Setup, TestServer, database, free_port, until};
 
 /// A place with a data directory and no server.
 fn place_with(tenants: &[&str]) -> Arc<DataDir> {
@@ -468,8 +468,7 @@ fn serve_answers_only_once_its_tenants_exist() {
     let data_dir = DataDir::new(false);
     let names: Vec<String> = (0..20).map(|n| format!("tenant-{n}")).collect();
     let mut command = data_dir.command();
-    // The kernel does not give a port again at once.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     command.arg("--data-dir").arg(data_dir.data()).args(["serve", "--listen", &free.to_string()]);
     command.args(["--create-tenant", &names.join(",")]);
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();

@@ -90,16 +90,23 @@ impl Run {
     }
 }
 
+fn setup(recorder: &Recorder) -> Setup {
+    let variables = recorder.variables().into_iter();
+    variables
+        .fold(Setup::without_rate_limit(), |setup, (name, value)| setup.variable(&name, &value))
+}
+
 /// A server with the shim.
 pub(crate) fn serve(recorder: &Recorder, options: &[&str]) -> TestServer {
-    let mut setup = Setup::without_rate_limit();
-    for (name, value) in recorder.variables() {
-        setup = setup.variable(&name, &value);
-    }
     options
         .iter()
-        .fold(setup, |setup, option| setup.option(option))
+        .fold(setup(recorder), |setup, option| setup.option(option))
         .start_at(Arc::clone(&recorder.data_dir))
+}
+
+/// The same, where faults concern only commands.
+pub(crate) fn serve_spared(recorder: &Recorder) -> TestServer {
+    setup(recorder).variable("CRASH_SPARED", "1").start_at(Arc::clone(&recorder.data_dir))
 }
 
 pub(crate) fn finish(

@@ -33,9 +33,9 @@ fn a_head_has_16_kib_and_a_target_8() {
 fn with_short_timeouts() -> EdgeServer {
     EdgeServer::with(|config| {
         let limits = &mut config.connections;
-        limits.idle_timeout = Duration::from_secs(2);
-        limits.body_timeout = Duration::from_millis(600);
-        limits.write_timeout = Duration::from_millis(1_500);
+        limits.idle_timeout = Duration::from_secs(3);
+        limits.body_timeout = Duration::from_secs(2);
+        limits.write_timeout = Duration::from_secs(3);
     })
 }
 

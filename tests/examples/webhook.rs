@@ -144,9 +144,10 @@ struct Follower {
 }
 
 impl Follower {
-    /// Starts it, or starts it again with the state it left.
+    /// Starts it, or starts it again with the state it left. It gives up a request after `timeout`
+    /// seconds.
     #[track_caller]
-    fn start(server: &TestServer, key: &str, receiver: &Receiver) -> Follower {
+    fn start(server: &TestServer, key: &str, receiver: &Receiver, timeout: &str) -> Follower {
         let state = server.home().join("webhook.json");
         let secrets =
             [SECRET, OLD_SECRET].map(|secret| format!("whsec_{}", Base64::encode_string(secret)));
@@ -158,7 +159,7 @@ impl Follower {
             .env("WEBHOOK_URL", format!("http://{}/hook", receiver.address))
             .env("WEBHOOK_SECRET", secrets.join(" "))
             .env("WEBHOOK_STATE", &state)
-            .envs([("WEBHOOK_INTERVAL", "0.05"), ("WEBHOOK_TIMEOUT", "0.5")])
+            .envs([("WEBHOOK_INTERVAL", "0.05"), ("WEBHOOK_TIMEOUT", timeout)])
             .envs([("WEBHOOK_FIRST_WAIT", "0.01"), ("WEBHOOK_LONGEST_WAIT", "0.1")])
             .stderr(Stdio::piped())
             .spawn()
@@ -248,14 +249,14 @@ fn each_change_arrives_in_order_though_half_the_requests_fail_and_the_follower_i
     let (server, api, key) = fixture(Setup::without_rate_limit());
     change(&api, "Before the follower");
     let receiver = Receiver::start(ANSWERS);
-    let mut follower = Follower::start(&server, &key, &receiver);
+    let mut follower = Follower::start(&server, &key, &receiver, "0.5");
     follower.await_state();
     for round in 0..7 {
         change(&api, &format!("Round {round}"));
         receiver.await_messages(round * 4 + 1 + round % 4);
         follower.kill();
         change_behind_its_back(&api, round);
-        follower = Follower::start(&server, &key, &receiver);
+        follower = Follower::start(&server, &key, &receiver, "0.5");
     }
     let expected = api.get("/changes.php?limit=200").found();
     let expected = &expected["data"].as_array().unwrap()[4..];
@@ -289,7 +290,7 @@ fn a_follower_whose_cursor_is_gone_says_so_once_and_goes_on() {
         &[Answer::Lost, Answer::Status("503 Later"), Answer::Status("204 No Content")];
     let (server, api, key) = fixture(Setup::without_rate_limit());
     let receiver = Receiver::start(ANSWERS);
-    let follower = Follower::start(&server, &key, &receiver);
+    let follower = Follower::start(&server, &key, &receiver, "30");
     follower.await_state();
     api.customer("Seen");
     receiver.await_messages(1);
@@ -298,11 +299,11 @@ fn a_follower_whose_cursor_is_gone_says_so_once_and_goes_on() {
     api.customer("Lost by the restore");
     server.cli(&["restore", "backups", "acme", "--force"]).done();
     until("the tenant is served again", || (api.get("/changes.php").status == 200).then_some(()));
-    let follower = Follower::start(&server, &key, &receiver);
+    let follower = Follower::start(&server, &key, &receiver, "30");
     receiver.await_messages(2);
     // The answer was lost: a follower that starts here repeats the message under its id.
     follower.kill();
-    let follower = Follower::start(&server, &key, &receiver);
+    let follower = Follower::start(&server, &key, &receiver, "30");
     until("the message is taken", || {
         let state: Value =
             serde_json::from_slice(&std::fs::read(&follower.state).unwrap()).unwrap();
@@ -326,7 +327,7 @@ fn a_receiver_that_asks_for_time_gets_it() {
     ];
     let (server, api, key) = fixture(Setup::without_rate_limit());
     let receiver = Receiver::start(ANSWERS);
-    let follower = Follower::start(&server, &key, &receiver);
+    let follower = Follower::start(&server, &key, &receiver, "30");
     follower.await_state();
     api.customer("Eins");
     let stored = until("the message has come twice", || {

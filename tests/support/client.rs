@@ -346,7 +346,7 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
 
 /// Whether unread bytes have come (1), the peer has closed (0), or neither (`WouldBlock`). Does not
 /// wait.
-pub(super) fn peek(stream: &TcpStream) -> io::Result<usize> {
+pub(crate) fn peek(stream: &TcpStream) -> io::Result<usize> {
     stream.set_nonblocking(true)?;
     let seen = stream.peek(&mut [0]);
     stream.set_nonblocking(false)?;

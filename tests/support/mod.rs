@@ -26,12 +26,13 @@ pub(crate) use server::{ALL, DataDir, Setup, Tenant, TestServer};
 
 use std::fs;
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The time after which a test fails. It is generous, so that a busy machine does not fail a test.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Polls `ask` until it returns a value, and returns that. Panics after [`DEADLINE`].
 #[track_caller]
@@ -109,6 +110,18 @@ pub(crate) fn tree(directory: &Path) -> Vec<PathBuf> {
 /// The path of a file below `examples/`.
 pub(crate) fn example(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
+}
+
+/// A free port outside the range from which the system chooses. So no server of another test gets
+/// the same one, and no client that tries to connect to it connects to itself.
+pub(crate) fn free_port() -> u16 {
+    loop {
+        let [first, second, ..] = *uuid::Uuid::new_v4().as_bytes();
+        let port = 20_000 + u16::from_ne_bytes([first, second]) % 12_000;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A new idempotency key.

@@ -6,17 +6,16 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Duration;
 
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::tls::{self, Stream};
-use super::{DEADLINE, example, uuid};
+use super::{DEADLINE, example, free_port, until, uuid};
 
 /// The environment variable that names the [`Deployment`] of this run.
 pub(crate) const BEHIND_PROXY: &str = "BEHIND_PROXY";
@@ -239,33 +238,19 @@ fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port() ^ 1)
 }
 
-/// A free port outside the range from which the system chooses, so that no server of a test gets
-/// the same one.
-fn free_port() -> u16 {
-    loop {
-        let digits = u16::from_str_radix(&uuid()[..4], 16).unwrap();
-        let port = 20_000 + digits % 12_000;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-}
-
+/// Waits until it answers on both ports. False if it has ended.
 fn answers(child: &mut Child, address: SocketAddr) -> bool {
-    for _ in 0..500 {
+    until("the proxy answers", || {
         if child.try_wait().unwrap().is_some() {
-            return false;
+            return Some(false);
         }
         // The first write completes the TLS handshake.
         let handshake = TcpStream::connect(address)
             .and_then(secure)
-            .and_then(|mut stream| stream.write_all(b"\r\n"));
-        if handshake.is_ok() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    false
+            .and_then(|mut stream| stream.write_all(b"\r\n"))
+            .and_then(|()| TcpStream::connect(plain(address)));
+        handshake.is_ok().then_some(true)
+    })
 }
 
 fn read_example(path: &str) -> String {

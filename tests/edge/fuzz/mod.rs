@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 
 use crate::support::random::{Random, seed};
 
-/// How long one input may take before it counts as a hang.
-const DEADLINE: Duration = Duration::from_secs(10);
-
 /// Runs `check` on `seeds` and on their mutations with `pieces`, until the time is over.
 fn fuzz(target: &str, seeds: &[&[u8]], pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
     let seconds = std::env::var("FUZZ_SECONDS")
@@ -45,14 +42,12 @@ fn words(text: &str) -> Vec<&[u8]> {
 }
 
 fn run(target: &str, input: &[u8], check: &mut impl FnMut(&[u8])) {
-    let started = Instant::now();
+    // The deadline of the client ends a hang.
     let outcome = catch_unwind(AssertUnwindSafe(|| check(input)));
-    let slow = started.elapsed() > DEADLINE;
-    if outcome.is_err() || slow {
+    outcome.unwrap_or_else(|panic| {
         println!("{target} fails on b\"{}\"", input.escape_ascii());
-    }
-    outcome.unwrap_or_else(|panic| resume_unwind(panic));
-    assert!(!slow, "it took {:?}", started.elapsed());
+        resume_unwind(panic)
+    });
 }
 
 fn mutated(corpus: &[Vec<u8>], seeds: usize, pieces: &[&[u8]], random: &mut Random) -> Vec<u8> {
