@@ -145,7 +145,7 @@ pub(super) fn inactivity(reason: Inactive, trial_until: Option<&str>) -> String 
 
 /// A page: the same frame and notice around any content.
 #[derive(Template)]
-#[template(path = "panel/layout.html")]
+#[template(path = "panel/page.html")]
 pub(super) struct Page<'a> {
     /// `None` before the sign-in.
     pub(super) session: Option<&'a Session>,
