@@ -9,9 +9,8 @@
 //! Nothing runs before every operation has passed its checks, so the response names all operations
 //! that fail them.
 
-use super::body::{self, Handling};
 use super::query::Query;
-use super::records::{self, CheckedWrite, Conditions};
+use super::records::{self, CheckedWrite, Conditions, Handling};
 use super::routes::{self, insufficient_scope};
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
@@ -46,7 +45,7 @@ pub(super) fn check(
     handling: Handling,
 ) -> Result<CheckedWrite, ApiError> {
     let uuid = records::parse_idempotency_key(request)?;
-    let (bytes, object) = body::json_object(request)?;
+    let (bytes, object) = records::json_object(request)?;
     Query::parse(request.query.as_deref())?.only(&[])?;
     Conditions::of(request).check_no_if_none_match()?;
     let operations = parse(object)?;
@@ -176,7 +175,7 @@ impl Operation {
             _ => return Err(body_not_object()),
         };
         let results = take_results(self.resource, &mut body, earlier)?;
-        body::check_members(handling, self.resource, &body)?;
+        records::check_members(handling, self.resource, &body)?;
         let query = Query::parse(Some(&self.query))?;
         let conditions = Conditions {
             if_match: self.if_match.as_deref().into_iter().collect(),

@@ -3,16 +3,15 @@
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest, Sha256};
 
-use super::query::{AT, INCLUDE, Query, filters, invalid_parameter, parse_custom, parse_filter};
-use super::routes::insufficient_scope;
+use super::query::{
+    AT, INCLUDE, Query, filters, invalid_parameter, parse_custom, parse_filter, parse_include,
+};
 use crate::clock::Timestamp;
 use crate::http::{ApiError, Request, Response};
 use crate::json_writer::JsonWriter;
-use crate::model::custom::PREFIX;
-use crate::model::validation::is_positive_integer;
+use crate::model::validation::{CUSTOM_PREFIX, is_positive_integer};
 use crate::model::{
-    Access, Field, ID, Inclusion, KeysetPosition, ListQuery, PastMoment, RecordId, Resource, Scope,
-    Scopes, Value, Version,
+    Field, ID, KeysetPosition, ListQuery, PastMoment, RecordId, Resource, Scopes, Value, Version,
 };
 use crate::store::{Deadline, Reading, Tenant};
 
@@ -91,7 +90,7 @@ pub fn parse(
 ) -> Result<ListQuery, ApiError> {
     // Any name may follow `custom.`. The message about `customs.room` suggests `custom.room`.
     let behind_a_dot = query.names().filter_map(|name| Some(name.split_once('.')?.1));
-    let custom: Vec<String> = behind_a_dot.map(|name| format!("{PREFIX}{name}")).collect();
+    let custom: Vec<String> = behind_a_dot.map(|name| format!("{CUSTOM_PREFIX}{name}")).collect();
     // A request with `id` is no list. The name is known here so that the message about a similar
     // one suggests it.
     let mut known: Vec<&str> = ["id"].into_iter().chain(parameters(resource)).collect();
@@ -139,37 +138,6 @@ pub fn parse_limit(query: &Query) -> Result<usize, ApiError> {
     }
 }
 
-/// The parameter `include`.
-///
-/// # Errors
-///
-/// `bad_request` for an unknown or repeated name, `insufficient_scope` if `scopes` does not permit
-/// to read what is included.
-pub fn parse_include(
-    resource: &'static Resource,
-    query: &Query,
-    scopes: Scopes,
-) -> Result<Vec<&'static Inclusion>, ApiError> {
-    let values: Vec<&str> = query.all(INCLUDE).collect();
-    if values.is_empty() {
-        return Ok(Vec::new());
-    }
-    let text = values.join(",");
-    let sent: Vec<&str> = text.split(',').collect();
-    let possible = resource.inclusions().iter();
-    let included: Vec<&Inclusion> =
-        possible.clone().filter(|one| sent.contains(&one.name())).collect();
-    if included.len() < sent.len() {
-        let names: Vec<&str> = possible.map(Inclusion::name).collect();
-        let expectation =
-            format!("send names out of {} with commas between, each once", names.join(", "));
-        return Err(invalid_parameter(INCLUDE, &text, &expectation));
-    }
-    let read = included.iter().map(|one| Scope { resource: one.resource, access: Access::Read });
-    let lacking: Scopes = read.filter(|scope| !scopes.contains(*scope)).collect();
-    if lacking.is_empty() { Ok(included) } else { Err(insufficient_scope(lacking, "and")) }
-}
-
 fn parse_total(query: &Query) -> Result<bool, ApiError> {
     match query.get("total") {
         None | Some("false" | "0") => Ok(false),
@@ -194,7 +162,7 @@ fn parse_sort(
         Some(_) if rest.eq_ignore_ascii_case("desc") => format!("send \"-{first}\""),
         Some(_) if rest.eq_ignore_ascii_case("asc") => format!("send \"{first}\""),
         Some(_) => "send one field; records with the same value are sorted by \"id\"".to_owned(),
-        None if name.starts_with(PREFIX) => "no list is sorted by a custom field".to_owned(),
+        None if name.starts_with(CUSTOM_PREFIX) => "no list is sorted by a custom field".to_owned(),
         None => {
             let names: Vec<&str> = resource.sortable_fields().map(|field| field.name).collect();
             let names = names.join(", ");

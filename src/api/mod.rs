@@ -8,7 +8,6 @@ pub mod query;
 pub mod rate_limit;
 pub mod routes;
 
-mod body;
 mod pipeline;
 mod records;
 

@@ -18,9 +18,8 @@ use std::time::Instant;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use super::body::Handling;
 use super::rate_limit::{RateLimitStatus, RateLimiter};
-use super::records::{self, CheckedWrite};
+use super::records::{self, CheckedWrite, Handling};
 use super::routes::{self, Action, Endpoint, Route, insufficient_scope};
 use super::{batch, changes};
 use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};

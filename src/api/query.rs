@@ -6,12 +6,18 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use super::routes::insufficient_scope;
 use crate::clock::{self, Timestamp};
 use crate::http::ApiError;
 use crate::http::request::{decode_form, form_pairs};
-use crate::model::custom::{NAME_RULE, PREFIX, name_in, split_range};
-use crate::model::validation::{is_integer, is_positive_integer, shorten};
-use crate::model::{ALL, Bound, Field, ID, Json, Kind, RecordId, Resource, UPDATED_AT, Value};
+use crate::model::validation::{
+    CUSTOM_NAME_RULE, CUSTOM_PREFIX, custom_name_in, is_integer, is_positive_integer, shorten,
+    split_range,
+};
+use crate::model::{
+    ALL, Access, Bound, Field, ID, Inclusion, Json, Kind, RecordId, Resource, Scope, Scopes,
+    UPDATED_AT, Value,
+};
 use crate::words;
 
 /// The parameter for a moment of the past.
@@ -172,6 +178,37 @@ fn decode(text: &str, parameter: Option<&str>) -> Result<String, ApiError> {
     })
 }
 
+/// The parameter `include`.
+///
+/// # Errors
+///
+/// `bad_request` for an unknown or repeated name, `insufficient_scope` if `scopes` does not permit
+/// to read what is included.
+pub fn parse_include(
+    resource: &'static Resource,
+    query: &Query,
+    scopes: Scopes,
+) -> Result<Vec<&'static Inclusion>, ApiError> {
+    let values: Vec<&str> = query.all(INCLUDE).collect();
+    if values.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = values.join(",");
+    let sent: Vec<&str> = text.split(',').collect();
+    let possible = resource.inclusions().iter();
+    let included: Vec<&Inclusion> =
+        possible.clone().filter(|one| sent.contains(&one.name())).collect();
+    if included.len() < sent.len() {
+        let names: Vec<&str> = possible.map(Inclusion::name).collect();
+        let expectation =
+            format!("send names out of {} with commas between, each once", names.join(", "));
+        return Err(invalid_parameter(INCLUDE, &text, &expectation));
+    }
+    let read = included.iter().map(|one| Scope { resource: one.resource, access: Access::Read });
+    let lacking: Scopes = read.filter(|scope| !scopes.contains(*scope)).collect();
+    if lacking.is_empty() { Ok(included) } else { Err(insufficient_scope(lacking, "and")) }
+}
+
 /// Maximum number of filters by custom fields.
 pub const MAX_CUSTOM_FILTERS: usize = 3;
 
@@ -210,12 +247,12 @@ fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
 pub(super) fn parse_custom(query: &Query) -> Result<Vec<(String, Bound, Value)>, ApiError> {
     let mut filters = Vec::new();
     let mut names: Vec<&str> = Vec::new();
-    for label in query.names().filter(|name| name.starts_with(PREFIX)) {
+    for label in query.names().filter(|name| name.starts_with(CUSTOM_PREFIX)) {
         let text = query.get(label).unwrap_or_default();
         let (label_of_field, bound) = split_range(label);
-        let Some(name) = name_in(label_of_field) else {
+        let Some(name) = custom_name_in(label_of_field) else {
             return Err(ApiError::bad_request(format!(
-                "The query parameter {:?} names no custom field. {NAME_RULE}",
+                "The query parameter {:?} names no custom field. {CUSTOM_NAME_RULE}",
                 shorten(label)
             )));
         };
@@ -355,7 +392,7 @@ fn hint(plain: &str, known: &[&str]) -> Option<String> {
     // `filter[city]` and `custom[room]`
     let bare = plain.strip_prefix("filter_").unwrap_or(plain);
     if let Some(custom) = bare.strip_prefix("custom_") {
-        return Some(format!("Did you mean \"{PREFIX}{custom}\"?"));
+        return Some(format!("Did you mean \"{CUSTOM_PREFIX}{custom}\"?"));
     }
     if known.contains(&bare) {
         return Some(format!("Did you mean \"{bare}\"?"));

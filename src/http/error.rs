@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::Response;
 use crate::model::{FieldError, RecordId};
 use crate::store::registry::Inactive;
 use crate::store::{MAX_CHANGED_SINCE, Rejection, StoreCode, StoreError};
@@ -176,14 +175,14 @@ impl ErrorCode {
 ///
 /// Boxed, since nearly every function of the API may return one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ApiError(Box<Occurrence>);
+pub struct ApiError(pub(super) Box<Occurrence>);
 
 #[derive(Clone, Debug, PartialEq)]
-struct Occurrence {
+pub(super) struct Occurrence {
     code: ErrorCode,
-    status: u16,
+    pub(super) status: u16,
     message: Cow<'static, str>,
-    headers: Vec<(&'static str, Cow<'static, str>)>,
+    pub(super) headers: Vec<(&'static str, Cow<'static, str>)>,
     /// The record that is there already.
     record: Option<RecordId>,
     members: Map<String, Value>,
@@ -244,7 +243,7 @@ impl ApiError {
         Some(first.of_operation(number).member("operations", operations))
     }
 
-    fn envelope(&self) -> Map<String, Value> {
+    pub(super) fn envelope(&self) -> Map<String, Value> {
         let Occurrence { code, status, message, record, members, .. } = &*self.0;
         let code = code.describe().code;
         let mut body = Map::new();
@@ -325,13 +324,6 @@ impl From<ErrorCode> for ApiError {
         let about = code.describe();
         let message = format!("{} {}", about.meaning, about.remedy);
         ApiError::new(code, message.replace('`', "\""))
-    }
-}
-
-impl From<ApiError> for Response {
-    fn from(error: ApiError) -> Response {
-        let body = Value::Object(error.envelope());
-        Response::json(error.0.status, &body).with(error.0.headers)
     }
 }
 

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use super::error::ApiError;
+use super::request::{MAX_METHOD, Request};
 use crate::clock::{Clock, Moment};
-use crate::http::error::ApiError;
-use crate::http::request::{MAX_METHOD, Request};
 use crate::metrics::Metrics;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 
@@ -106,6 +106,13 @@ impl Response {
     /// The response as the edge sends it.
     pub fn into_inner(self) -> ::http::Response<Cow<'static, [u8]>> {
         self.0
+    }
+}
+
+impl From<ApiError> for Response {
+    fn from(error: ApiError) -> Response {
+        let body = Value::Object(error.envelope());
+        Response::json(error.0.status, &body).with(error.0.headers)
     }
 }
 

@@ -1,10 +1,8 @@
-//! Fields as they are declared, and stored values (contract section 2).
+//! What a resource and a field declare, and stored values (contract section 2).
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-
-use super::Resource;
 
 /// The kind of value that a field holds, with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,3 +199,98 @@ impl Value {
         Value::Text(text.to_owned())
     }
 }
+
+/// How a filter compares a field with its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Null finds nulls.
+    Equal,
+    /// The value or a greater one. Nulls do not match.
+    From,
+    /// The value or a smaller one. Nulls do not match.
+    To,
+}
+
+/// Which resource it is. With this type the compiler checks that nothing forgets a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceKind {
+    Customers,
+    Employees,
+    Hardware,
+}
+
+#[derive(Debug)]
+pub struct Resource {
+    pub kind: ResourceKind,
+    /// The singular name for messages: `customer`.
+    pub name: &'static str,
+    /// The plural name, which is also the name of the table and the first half of the scopes:
+    /// `customers`.
+    pub plural: &'static str,
+    /// The path: `/customers.php`.
+    pub path: &'static str,
+    /// One sentence for the API reference.
+    pub about: &'static str,
+    /// The writable fields in the order of contract section 2, which is also their order in
+    /// responses.
+    pub fields: &'static [Field],
+    /// Fields by which people identify a record. A body or a file can use them in place of an id.
+    /// They need not be unique.
+    pub natural_keys: &'static [&'static str],
+}
+
+impl Resource {
+    /// The fields by whose value `update_by` finds a record: text and e-mail but `notes`.
+    pub fn lookup_fields(&self) -> impl Iterator<Item = &'static Field> + Clone {
+        self.fields.iter().filter(|field| field.has_one_line())
+    }
+
+    /// The fields by which lists can be sorted: `id`, the fields with an index, and the timestamps.
+    pub fn sortable_fields(&self) -> impl Iterator<Item = &'static Field> + Clone {
+        let fields = self.fields.iter().filter(|field| field.is_indexed);
+        [&ID].into_iter().chain(fields).chain([&CREATED_AT, &UPDATED_AT])
+    }
+
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// The value of a field among the values of a record.
+    pub fn value<'a>(&self, values: &'a [Value], name: &str) -> Option<&'a Value> {
+        values.get(self.fields.iter().position(|field| field.name == name)?)
+    }
+
+    pub fn value_mut<'a>(&self, values: &'a mut [Value], name: &str) -> Option<&'a mut Value> {
+        values.get_mut(self.fields.iter().position(|field| field.name == name)?)
+    }
+
+    /// The error code of a reference to a record of this resource that does not exist.
+    pub const fn missing_code(&self) -> &'static str {
+        match self.kind {
+            ResourceKind::Customers => "customer_not_found",
+            ResourceKind::Employees => "employee_not_found",
+            // No field refers to hardware; a test notices the first one.
+            ResourceKind::Hardware => "hardware_not_found",
+        }
+    }
+
+    /// Returns the message about `field`, which refers to the record `id` of this resource, if that
+    /// record does not exist.
+    pub fn missing_message(&self, field: &Field, id: i64) -> String {
+        let name = self.name;
+        let instead = if field.required { "" } else { ", or send null" };
+        format!(
+            "There is no {name} with the id {id} for \"{}\". Create the {name} first{instead}.",
+            field.name
+        )
+    }
+}
+
+/// Each resource is one static.
+impl PartialEq for Resource {
+    fn eq(&self, other: &Resource) -> bool {
+        self.kind == other.kind
+    }
+}
+
+impl Eq for Resource {}

@@ -1,7 +1,12 @@
-//! The resources and their fields.
+//! The resources and their fields, and what follows from the references among them.
 
-use super::field::{CUSTOM, boolean, choice, date, email, integer, text};
-use super::{Resource, ResourceKind};
+use std::sync::LazyLock;
+
+use super::field::{
+    CREATED_AT, CUSTOM, Field, ID, Resource, ResourceKind, UPDATED_AT, Value, boolean, choice,
+    date, email, integer, text,
+};
+use super::validation::{FieldError, Json};
 
 /// An organisation that the shop works for.
 pub static CUSTOMER: Resource = Resource {
@@ -163,3 +168,141 @@ pub static HARDWARE: Resource = Resource {
     ],
     natural_keys: &["asset_tag", "serial_number"],
 };
+
+/// Every resource. A resource refers only to those before it.
+pub static ALL: [&Resource; 3] = [&CUSTOMER, &EMPLOYEE, &HARDWARE];
+
+/// The read-only fields: `id` precedes the fields of a resource, the others follow them (contract
+/// section 2).
+pub const READ_ONLY: [&str; 3] = [ID.name, CREATED_AT.name, UPDATED_AT.name];
+
+impl Resource {
+    pub fn find(plural: &str) -> Option<&'static Resource> {
+        ALL.into_iter().find(|resource| resource.plural == plural)
+    }
+
+    /// Returns the element for this resource of an array that has the order of [`ALL`].
+    pub fn by_resource<'a, T>(&self, elements: &'a [T; ALL.len()]) -> &'a T {
+        let [customers, employees, hardware] = elements;
+        match self.kind {
+            ResourceKind::Customers => customers,
+            ResourceKind::Employees => employees,
+            ResourceKind::Hardware => hardware,
+        }
+    }
+
+    /// The natural keys that can stand for the references of a record.
+    pub fn natural_references(&self) -> &'static [NaturalKey] {
+        static BY_RESOURCE: LazyLock<[Vec<NaturalKey>; ALL.len()]> =
+            LazyLock::new(|| ALL.map(natural_references_of));
+        self.by_resource::<Vec<NaturalKey>>(&BY_RESOURCE)
+    }
+
+    /// The records that a record of the resource can include.
+    pub fn inclusions(&self) -> &'static [Inclusion] {
+        static BY_RESOURCE: LazyLock<[Vec<Inclusion>; ALL.len()]> =
+            LazyLock::new(|| ALL.map(inclusions_of));
+        self.by_resource::<Vec<Inclusion>>(&BY_RESOURCE)
+    }
+}
+
+/// A member of a body, or a column of a file, that stands for a reference: `customer_number` for
+/// `customer_id`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NaturalKey {
+    pub name: String,
+    /// The reference.
+    pub field: &'static Field,
+    /// The resource to which the reference leads.
+    pub target: &'static Resource,
+    /// The field of `target` that has the value.
+    pub key: &'static Field,
+}
+
+impl NaturalKey {
+    /// Checks a value by the rules of the field of `target`, under the own name.
+    pub fn check(&'static self, input: &Json) -> Result<Value, Vec<FieldError>> {
+        Field { name: &self.name, ..*self.key }.check(input)
+    }
+}
+
+fn natural_references_of(resource: &'static Resource) -> Vec<NaturalKey> {
+    let mut references = Vec::new();
+    for field in resource.fields {
+        let Some(target) = field.references else { continue };
+        for key in target.natural_keys.iter().filter_map(|name| target.field(name)) {
+            // `customer_number` contains the name of its resource; `email` needs it as a prefix.
+            let prefix = format!("{}_", target.name);
+            let name = match key.name.starts_with(&prefix) {
+                true => key.name.to_owned(),
+                false => prefix + key.name,
+            };
+            references.push(NaturalKey { name, field, target, key });
+        }
+    }
+    references
+}
+
+/// A record that another one refers to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Inclusion {
+    pub resource: &'static Resource,
+    pub reference: &'static Field,
+}
+
+impl Inclusion {
+    /// The name in `include`, and of the member in a response: the reference without `_id`.
+    pub fn name(&self) -> &'static str {
+        let name = self.reference.name;
+        name.strip_suffix("_id").unwrap_or(name)
+    }
+}
+
+fn inclusions_of(resource: &'static Resource) -> Vec<Inclusion> {
+    let mut inclusions = Vec::new();
+    for reference in resource.fields {
+        if let Some(resource) = reference.references {
+            inclusions.push(Inclusion { resource, reference });
+        }
+    }
+    inclusions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_by_resource_have_the_order_of_all() {
+        for resource in ALL {
+            assert_eq!(*resource.by_resource(&ALL), resource);
+        }
+    }
+
+    #[test]
+    fn no_two_members_of_a_record_have_the_same_name() {
+        for resource in ALL {
+            let fields = resource.fields.iter().map(|field| field.name);
+            let included = resource.inclusions().iter().map(Inclusion::name);
+            let mut names: Vec<&str> =
+                READ_ONLY.into_iter().chain(fields).chain(included).collect();
+            let count = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), count, "{}", resource.plural);
+        }
+    }
+
+    #[test]
+    fn a_natural_key_names_its_resource() {
+        let names = |resource: &Resource| {
+            let keys = resource.natural_references().iter();
+            keys.map(|key| (key.name.as_str(), key.field.name)).collect::<Vec<_>>()
+        };
+        let customer = [("customer_number", "customer_id"), ("customer_email", "customer_id")];
+        let employee = [("employee_number", "employee_id"), ("employee_email", "employee_id")];
+        assert_eq!(names(&CUSTOMER), []);
+        assert_eq!(names(&EMPLOYEE), customer);
+        assert_eq!(names(&HARDWARE), [employee, customer].concat());
+    }
+}

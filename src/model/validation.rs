@@ -3,15 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use idna::AsciiDenyList;
+use idna::uts46::{DnsLength, Hyphens, Uts46};
 use serde_json::Map;
 pub use serde_json::Value as Json;
 use serde_json::error::Category;
 use unicode_normalization::UnicodeNormalization as _;
 
-use super::custom::{PREFIX, split_range};
-use super::email::{MAX_EMAIL, is_email};
-use super::field::{Field, Kind, Value};
-use super::list_query::Bound;
+use super::field::{Bound, Custom, Field, Kind, Value};
 pub use crate::clock::is_date;
 use crate::words::is_hidden;
 
@@ -178,7 +177,7 @@ impl Field {
             (stored, Value::Custom(custom)) => {
                 for (name, text) in custom {
                     if !matches!(stored, Value::Custom(old) if old.get(name) == Some(text)) {
-                        let label = format!("{PREFIX}{name}");
+                        let label = format!("{CUSTOM_PREFIX}{name}");
                         check_visible_text(&label, text)?;
                         check_no_range(label, name, text)?;
                     }
@@ -340,6 +339,116 @@ impl Kind {
     }
 }
 
+// Custom fields: the shop's own texts in a record.
+
+/// The prefix of a name in filters, columns of CSV files and error messages.
+pub const CUSTOM_PREFIX: &str = "custom.";
+/// The most custom fields of a record.
+pub const MAX_CUSTOM_FIELDS: usize = 20;
+/// The most characters of a value.
+pub const MAX_CUSTOM_LENGTH: usize = 500;
+/// The names as a regular expression.
+pub const CUSTOM_NAME_PATTERN: &str = "^[a-z][a-z0-9_]{0,39}$";
+/// The rule for names in messages.
+pub const CUSTOM_NAME_RULE: &str =
+    "A name has 1 to 40 of the characters a-z, 0-9 and _, and begins with a letter.";
+
+pub fn is_custom_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
+    name.len() <= 40
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.bytes().all(is_allowed)
+}
+
+/// The name in `custom.NAME`. `None` if `text` has another form.
+pub fn custom_name_in(text: &str) -> Option<&str> {
+    text.strip_prefix(CUSTOM_PREFIX).filter(|name| is_custom_name(name))
+}
+
+/// The ends of the names of ranges, with their bounds.
+const RANGES: [(&str, Bound); 2] = [("_from", Bound::From), ("_to", Bound::To)];
+
+/// Splits the end of a range off the name of a custom field: `lease_to` is `lease` and the bound.
+pub fn split_range(name: &str) -> (&str, Bound) {
+    for (end, bound) in RANGES {
+        if let Some(field) = name.strip_suffix(end) {
+            return (field, bound);
+        }
+    }
+    (name, Bound::Equal)
+}
+
+/// The JSON text in the column `custom`. Filters search in it, so the text of each custom field is
+/// always the same.
+pub fn custom_to_text(custom: &Custom) -> String {
+    // A map of texts can always be written.
+    serde_json::to_string(custom).unwrap_or_else(|_| "{}".to_owned())
+}
+
+impl Field {
+    /// Checks the object of a request or a file. An empty value stays as an empty text.
+    pub(super) fn check_custom(&self, input: &Json) -> Result<Value, Vec<FieldError>> {
+        let members = match input {
+            Json::Object(members) => members,
+            // PHP writes an empty object as an array.
+            Json::Array(array) if array.is_empty() => &JsonObject::new(),
+            _ => {
+                let message = "The field \"custom\" must be a JSON object of texts.";
+                return Err(vec![self.fault(FieldCode::WrongType, message.to_owned())]);
+            }
+        };
+        let sent = members.values().filter(|input| !is_empty(input)).count();
+        let mut faults: Vec<FieldError> = self.too_many(sent).into_iter().collect();
+        let mut custom = Custom::new();
+        for (name, input) in members {
+            let label = format!("{CUSTOM_PREFIX}{name}");
+            let checked = match input {
+                _ if !is_custom_name(name) => {
+                    let label = shorten(&label);
+                    let message =
+                        format!("The field {label:?} has no valid name. {CUSTOM_NAME_RULE}");
+                    Err(self.fault(FieldCode::WrongType, message))
+                }
+                empty if is_empty(empty) => Ok(String::new()),
+                input => check_text(&label, input, 1, MAX_CUSTOM_LENGTH, true),
+            };
+            match checked {
+                Ok(text) => drop(custom.insert(name.clone(), text)),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if faults.is_empty() { Ok(Value::Custom(custom)) } else { Err(faults) }
+    }
+
+    /// The value of the field after `change`. `stored` is the value before, or the default.
+    pub fn changed(&self, stored: &Value, change: Value) -> Result<Value, FieldError> {
+        match (self.kind, change) {
+            (Kind::Custom, Value::Custom(change)) => {
+                let mut custom = match stored {
+                    Value::Custom(stored) => stored.clone(),
+                    _ => Custom::new(),
+                };
+                custom.extend(change);
+                custom.retain(|_, text| !text.is_empty());
+                self.too_many(custom.len()).map_or(Ok(Value::Custom(custom)), Err)
+            }
+            // Null removes all of them.
+            (Kind::Custom, _) => Ok(self.default_value()),
+            (_, change) => Ok(change),
+        }
+    }
+
+    fn too_many(&self, count: usize) -> Option<FieldError> {
+        let message =
+            || format!("The record has {count} custom fields; send at most {MAX_CUSTOM_FIELDS}.");
+        (count > MAX_CUSTOM_FIELDS).then(|| self.fault(FieldCode::TooLong, message()))
+    }
+
+    fn fault(&self, code: FieldCode, message: String) -> FieldError {
+        FieldError { field: self.name.to_owned(), code, message }
+    }
+}
+
 /// A filter by `custom.lease_to` is a range of the custom field `lease`. An empty text removes a field.
 fn check_no_range(label: String, name: &str, text: &str) -> Result<(), FieldError> {
     let (field, bound) = split_range(name);
@@ -347,7 +456,7 @@ fn check_no_range(label: String, name: &str, text: &str) -> Result<(), FieldErro
         return Ok(());
     }
     let message = format!(
-        "The name of the field \"{label}\" is that of a filter by a range of \"{PREFIX}{field}\". \
+        "The name of the field \"{label}\" is that of a filter by a range of \"{CUSTOM_PREFIX}{field}\". \
          Choose a name that does not end with _from or _to."
     );
     Err(FieldError { field: label, code: FieldCode::WrongType, message })
@@ -399,6 +508,27 @@ pub(super) fn check_text(
     fault(code, format!("\"{name}\" has the length {length}; {expectation}."))
 }
 
+/// In characters.
+pub const MAX_EMAIL: usize = 254;
+
+/// Whether `text` is one e-mail address: a dot-atom (RFC 5322 section 3.2.3) with any characters
+/// beyond ASCII, and a domain of at least two labels that is valid for IDNA (UTS 46).
+fn is_email(text: &str) -> bool {
+    const MAX_LOCAL_PART: usize = 64;
+    let is_allowed = |c: char| match c.is_ascii() {
+        true => c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c),
+        false => !c.is_whitespace(),
+    };
+    let is_atom = |atom: &str| !atom.is_empty() && atom.chars().all(is_allowed);
+    let Some((local, domain)) = text.rsplit_once('@') else { return false };
+    let (hyphens, length) = (Hyphens::CheckFirstLast, DnsLength::Verify);
+    local.len() <= MAX_LOCAL_PART
+        && local.split('.').all(is_atom)
+        && Uts46::new()
+            .to_ascii(domain.as_bytes(), AsciiDenyList::STD3, hyphens, length)
+            .is_ok_and(|ascii| ascii.contains('.'))
+}
+
 /// Whether a number is an integer that every JSON parser reads exactly.
 fn is_whole(number: f64) -> bool {
     number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0
@@ -421,6 +551,48 @@ pub fn is_positive_integer(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_has_one_unquoted_name_and_a_domain() {
+        let (longest, label) = ("a".repeat(64), "b".repeat(63));
+        for valid in [
+            "a.b+c@shop.example",
+            "müller@bücher.example",
+            "用户@例子.测试",
+            "!#$%&'*+-/=?^_`{|}~@b.c1",
+            "a@xn--bcher-kva.ab--c.example",
+            &format!("{longest}@{label}.example"),
+        ] {
+            assert!(is_email(valid), "{valid}");
+        }
+        for invalid in [
+            "",
+            "@",
+            "a@",
+            "@shop.example",
+            "shop.example",
+            "a@localhost",
+            ".a@shop.example",
+            "a..b@shop.example",
+            "a b@shop.example",
+            "a\u{3000}b@shop.example",
+            "\"a\"@shop.example",
+            "A <a@shop.example>",
+            "a@b@shop.example",
+            "a,b@shop.example",
+            "a@b..example",
+            "a@shop.example.",
+            "a@-b.example",
+            "a@b_c.example",
+            "a@b c.example",
+            "a@[127.0.0.1]",
+            "a@xn--a.example",
+            &format!("a{longest}@shop.example"),
+            &format!("a@b{label}.example"),
+        ] {
+            assert!(!is_email(invalid), "{invalid:?}");
+        }
+    }
 
     #[test]
     fn integers_have_the_form_of_json() {

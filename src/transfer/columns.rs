@@ -5,10 +5,11 @@ use serde_json::json;
 use super::map::Map;
 use super::references::name_of;
 use super::{Cell, Place, RowError};
-use crate::model::custom::{MAX_LENGTH, NAME_RULE, PREFIX, name_in};
-use crate::model::email::MAX_EMAIL;
 use crate::model::field::CUSTOM;
-use crate::model::validation::{is_empty, is_integer, shorten};
+use crate::model::validation::{
+    CUSTOM_NAME_RULE, CUSTOM_PREFIX, MAX_CUSTOM_LENGTH, MAX_EMAIL, custom_name_in, is_empty,
+    is_integer, shorten,
+};
 use crate::model::{
     CREATED_AT, Field, ID, Json, JsonObject, Kind, READ_ONLY, Resource, UPDATED_AT, Value,
 };
@@ -103,7 +104,7 @@ impl<'a> Columns<'a> {
     pub(super) fn find(&self, heading: &str) -> Column {
         let heading = heading.trim();
         let name = heading.to_lowercase().replace([' ', '-'], "_");
-        let is_known = self.is_known(&name) || name_in(&name).is_some();
+        let is_known = self.is_known(&name) || custom_name_in(&name).is_some();
         self.column(heading, is_known.then_some(name))
     }
 
@@ -154,8 +155,8 @@ impl<'a> Columns<'a> {
             };
             let Some(name) = &column.name else {
                 let is_similar = words::closest(heading, names.clone()).is_some();
-                let message = if is_numbered && heading.to_lowercase().starts_with(PREFIX) {
-                    format!("Unknown {label} {:?}. {NAME_RULE}", shorten(heading))
+                let message = if is_numbered && heading.to_lowercase().starts_with(CUSTOM_PREFIX) {
+                    format!("Unknown {label} {:?}. {CUSTOM_NAME_RULE}", shorten(heading))
                 } else if has_listed && !is_similar {
                     format!("Unknown {label} {:?}.", shorten(heading))
                 } else {
@@ -249,7 +250,7 @@ impl<'a> Columns<'a> {
                 Json::Object(custom) if name == CUSTOM.name => {
                     let translate = |(name, value): (String, Json)| match value {
                         Json::String(text) => {
-                            let value = self.map.translate(&format!("{PREFIX}{name}"), text);
+                            let value = self.map.translate(&format!("{CUSTOM_PREFIX}{name}"), text);
                             (name, value.into())
                         }
                         value => (name, value),
@@ -284,7 +285,7 @@ impl Converted {
     /// cents.
     fn insert(&mut self, column: &Column, value: Json, amounts: AmountForm) {
         let Some(name) = column.used_name() else { return };
-        let members = match (name_in(name), value) {
+        let members = match (custom_name_in(name), value) {
             (Some(custom), value) => JsonObject::from_iter([(custom.to_owned(), value)]),
             (None, Json::Object(members)) if name == CUSTOM.name => members,
             (None, Json::Null) if name == CUSTOM.name && self.object.contains_key(name) => return,
@@ -298,7 +299,7 @@ impl Converted {
         let Json::Object(custom) = custom else { return };
         for (name, value) in members {
             if custom.contains_key(&name) {
-                let field = format!("{PREFIX}{name}");
+                let field = format!("{CUSTOM_PREFIX}{name}");
                 let message = format!("Two members set the field \"{field}\". Keep one.");
                 self.faults.push((field, "bad_request", message));
             } else {
@@ -409,7 +410,7 @@ pub fn describe(resource: &'static Resource) -> Vec<Json> {
             Kind::Boolean => ("boolean", String::new(), &["true", "false"]),
             Kind::Date => ("date", "YYYY-MM-DD".to_owned(), &[]),
             Kind::Choice(values) => ("choice", String::new(), values),
-            Kind::Custom => ("text", format!("at most {MAX_LENGTH} characters"), &[]),
+            Kind::Custom => ("text", format!("at most {MAX_CUSTOM_LENGTH} characters"), &[]),
             Kind::Timestamp => ("timestamp", String::new(), &[]),
         };
         let (name, example) = match field.kind {

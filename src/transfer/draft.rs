@@ -11,8 +11,7 @@ use super::csv::without_midnight;
 use super::import::unsuitable;
 use super::map::parse_date;
 use super::{Cell, ImportError, InputFile, InputRow, Map, Place};
-use crate::model::custom::{is_name, name_in};
-use crate::model::validation::is_date;
+use crate::model::validation::{custom_name_in, is_custom_name, is_date};
 use crate::model::{self, Field, Kind, Resource};
 use crate::words::{printable_json, similarity};
 
@@ -191,7 +190,7 @@ fn headings(columns: &Columns<'_>, cells: &[Cell]) -> Vec<Heading> {
     pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut headings: Vec<Heading> = Vec::new();
     for cell in cells {
-        let custom = columns.find(cell.text()).name.filter(|name| name_in(name).is_some());
+        let custom = columns.find(cell.text()).name.filter(|name| custom_name_in(name).is_some());
         let name = custom.unwrap_or_default();
         headings.push(Heading { text: cell.text().to_owned(), name, ..Heading::default() });
     }
@@ -352,8 +351,11 @@ impl Heading {
         let custom: Vec<String> =
             self.text.split(|letter: char| !letter.is_alphanumeric()).map(simplify).collect();
         let custom = custom.join("_").trim_matches('_').to_owned();
-        let advice =
-            if is_name(&custom) { format!(" or \"custom.{custom}\":") } else { String::new() };
+        let advice = if is_custom_name(&custom) {
+            format!(" or \"custom.{custom}\":")
+        } else {
+            String::new()
+        };
         format!("{heading} = \"\"  #{advice} {}\n", toml_text(&self.example))
     }
 

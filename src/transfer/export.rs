@@ -11,7 +11,7 @@ use tempfile::tempfile_in;
 
 use super::FileFormat;
 use super::columns::{ReferenceColumn, amount_name, reference_columns};
-use crate::model::custom::PREFIX;
+use crate::model::validation::CUSTOM_PREFIX;
 use crate::model::{CREATED_AT, Field, ID, Kind, RecordId, Resource, UPDATED_AT, Value};
 use crate::store::{Reading, Record, StoreError, TenantFile};
 
@@ -74,7 +74,7 @@ impl Export {
             let mut add = |name, source| columns.push(ExportColumn { name, field, source });
             if field.kind == Kind::Custom {
                 for name in custom {
-                    add(format!("{PREFIX}{name}"), ColumnSource::Custom(name.clone()));
+                    add(format!("{CUSTOM_PREFIX}{name}"), ColumnSource::Custom(name.clone()));
                 }
                 continue;
             }

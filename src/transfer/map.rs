@@ -10,8 +10,9 @@ use toml::Spanned;
 use super::columns::{AmountForm, Columns};
 use super::csv::without_midnight;
 use crate::model::Resource;
-use crate::model::custom::{NAME_RULE, PREFIX, is_name, name_in};
-use crate::model::validation::{is_date, shorten};
+use crate::model::validation::{
+    CUSTOM_NAME_RULE, CUSTOM_PREFIX, custom_name_in, is_custom_name, is_date, shorten,
+};
 use crate::words;
 
 #[derive(Debug, Default)]
@@ -103,7 +104,7 @@ impl Map {
         let nothing = Map::default();
         let columns = Columns::of(resource, &nothing);
         let check_field = |name: &str, at: usize| {
-            if columns.is_known(name) || name_in(name).is_some() {
+            if columns.is_known(name) || custom_name_in(name).is_some() {
                 return Ok(());
             }
             let known = columns.names.iter().map(String::as_str).chain(["custom.NAME"]);
@@ -145,11 +146,11 @@ impl Map {
         for name in custom_dates {
             let at = name.span().start;
             let name = name.into_inner();
-            let name = name.strip_prefix(PREFIX).unwrap_or(&name);
-            if !is_name(name) {
-                return Err(located(at, NAME_RULE));
+            let name = name.strip_prefix(CUSTOM_PREFIX).unwrap_or(&name);
+            if !is_custom_name(name) {
+                return Err(located(at, CUSTOM_NAME_RULE));
             }
-            self.custom_dates.insert(format!("{PREFIX}{name}"));
+            self.custom_dates.insert(format!("{CUSTOM_PREFIX}{name}"));
         }
         self.amounts.decimal = decimal.map(|sign| match sign {
             Decimal::Comma => ',',

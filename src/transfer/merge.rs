@@ -13,9 +13,8 @@ use serde_json::json;
 use super::Place;
 use super::references::name_of;
 use crate::clock::Timestamp;
-use crate::model::custom::PREFIX;
 use crate::model::field::Custom;
-use crate::model::validation::{is_empty, shorten};
+use crate::model::validation::{CUSTOM_PREFIX, is_empty, shorten};
 use crate::model::{Field, Json, JsonObject, Kind, RecordId, Resource, Value};
 use crate::store::{Reading, Record, RecordVersion, StoreError};
 
@@ -135,7 +134,7 @@ impl Past {
             .filter(|(_, [then, now, edited])| edited != now && then != now)
             .map(|(name, texts)| {
                 let [then, now, edited] = texts.map(|text| json!(text));
-                self.conflict(&format!("{PREFIX}{name}"), &then, &now, &edited)
+                self.conflict(&format!("{CUSTOM_PREFIX}{name}"), &then, &now, &edited)
             })
             .collect()
     }
@@ -224,7 +223,7 @@ fn differences(resource: &Resource, old: &[Value], new: &[Value]) -> BTreeMap<St
             (Value::Custom(old), Value::Custom(new)) => {
                 for name in old.keys().chain(new.keys()) {
                     let [old, new] = [old, new].map(|custom| json!(custom.get(name)));
-                    add(format!("{PREFIX}{name}"), old, new);
+                    add(format!("{CUSTOM_PREFIX}{name}"), old, new);
                 }
             }
             (old, new) => add(field.name.to_owned(), json!(old), json!(new)),

@@ -6,7 +6,7 @@ use tenantdesk::api::list::{self, MAX_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH};
 use tenantdesk::api::query::{Filter, MAX_CUSTOM_FILTERS, filters};
 use tenantdesk::api::routes::{Action, Endpoint};
 use tenantdesk::http::ErrorCode::{self, *};
-use tenantdesk::model::custom::NAME_PATTERN;
+use tenantdesk::model::validation::CUSTOM_NAME_PATTERN;
 use tenantdesk::model::{ALL, EMPLOYEE, Inclusion, Resource, Scope};
 
 use super::records::{FILLED, of_filter};
@@ -223,7 +223,7 @@ fn header(name: &str, about: &str, schema: Value) -> Value {
 pub(crate) fn components() -> Value {
     let id = json!({ "name": "id", "in": "query", "required": true, "description": "The record.",
         "schema": positive(), "example": 1 });
-    let name = format!("^custom\\.{}", NAME_PATTERN.trim_start_matches('^'));
+    let name = format!("^custom\\.{}", CUSTOM_NAME_PATTERN.trim_start_matches('^'));
     let custom = json!({ "type": "object", "propertyNames": { "pattern": name },
         "additionalProperties": { "type": "string", "pattern": FILLED },
         "maxProperties": 2 * MAX_CUSTOM_FILTERS });

@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use tenantdesk::api::query::Filter;
-use tenantdesk::model::custom::{MAX_FIELDS, MAX_LENGTH, NAME_PATTERN};
-use tenantdesk::model::email::MAX_EMAIL;
 use tenantdesk::model::field::CUSTOM;
+use tenantdesk::model::validation::{
+    CUSTOM_NAME_PATTERN, MAX_CUSTOM_FIELDS, MAX_CUSTOM_LENGTH, MAX_EMAIL,
+};
 use tenantdesk::model::{
     ALL, Bound, CREATED_AT, Field, ID, Kind, READ_ONLY, Resource, ResourceKind, UPDATED_AT,
 };
@@ -130,7 +131,7 @@ fn update(resource: &'static Resource) -> Value {
     let custom = &mut properties[CUSTOM.name];
     custom["type"] = json!(["object", "null"]);
     custom["additionalProperties"] =
-        json!({ "type": ["string", "null"], "maxLength": MAX_LENGTH, "pattern": TEXT });
+        json!({ "type": ["string", "null"], "maxLength": MAX_CUSTOM_LENGTH, "pattern": TEXT });
     custom.as_object_mut().unwrap().remove("maxProperties");
     json!({ "type": "object", "description": about, "minProperties": 1, "properties": properties })
 }
@@ -189,9 +190,9 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
         Kind::Date => json!({ "type": "string", "format": "date" }),
         Kind::Timestamp => json!({ "type": "string", "format": "date-time" }),
         Kind::Choice(_) => schema_ref(&choice_name(resource, field)),
-        Kind::Custom => json!({ "type": "object", "maxProperties": MAX_FIELDS,
-            "propertyNames": { "pattern": NAME_PATTERN },
-            "additionalProperties": { "type": "string", "minLength": 1, "maxLength": MAX_LENGTH,
+        Kind::Custom => json!({ "type": "object", "maxProperties": MAX_CUSTOM_FIELDS,
+            "propertyNames": { "pattern": CUSTOM_NAME_PATTERN },
+            "additionalProperties": { "type": "string", "minLength": 1, "maxLength": MAX_CUSTOM_LENGTH,
                 "pattern": FILLED_TEXT } }),
     }
 }

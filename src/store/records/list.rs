@@ -257,10 +257,10 @@ fn has_order_of_ids(list: &ListQuery, bound: Bound) -> bool {
     *list.sort == ID && bound == Bound::Equal
 }
 
-/// A filter by the value of a custom field searches the JSON text, which [`custom::to_text`] writes. A
+/// A filter by the value of a custom field searches the JSON text, which [`custom_to_text`] writes. A
 /// quotation mark in a value is escaped, so `"room":"2.14"` stands nowhere else.
 ///
-/// [`custom::to_text`]: crate::model::custom::to_text
+/// [`custom_to_text`]: crate::model::validation::custom_to_text
 fn custom_comparison(name: &str, bound: Bound, value: &Value) -> Condition {
     if bound != Bound::Equal {
         let (comparison, values) = comparison("(r.custom ->> ?)", bound, value);

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
-use crate::model::custom::to_text;
+use crate::model::validation::custom_to_text;
 use crate::model::{ALL, Field, Inclusion, Kind, RecordId, Resource, Value, Version};
 use crate::store::database;
 use crate::store::error::{Rejection, Result, StoreError};
@@ -253,7 +253,7 @@ impl ToSql for Value {
             Value::Integer(number) => ValueRef::Integer(*number),
             Value::Boolean(truth) => ValueRef::Integer((*truth).into()),
             Value::Text(text) => ValueRef::Text(text.as_bytes()),
-            Value::Custom(custom) => return Ok(ToSqlOutput::from(to_text(custom))),
+            Value::Custom(custom) => return Ok(ToSqlOutput::from(custom_to_text(custom))),
         }))
     }
 }

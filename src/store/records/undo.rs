@@ -24,7 +24,7 @@ use super::change_log::{IS_SELECTED, Selection};
 use super::read::read_value;
 use super::write::{CUSTOMER, Draft, EMPLOYEE_ID, Target, Writing};
 use crate::clock::Timestamp;
-use crate::model::custom::{MAX_FIELDS, PREFIX};
+use crate::model::validation::{CUSTOM_PREFIX, MAX_CUSTOM_FIELDS};
 use crate::model::{ALL, Field, RecordId, Resource, Value};
 use crate::store::error::{Rejection, Result, StoreError, who_refer};
 
@@ -60,7 +60,7 @@ pub enum Reason {
     /// A reason for `employee_id` and `customer_id` of a device.
     #[error("because a device belongs to the customer of its employee")]
     OwnedByEmployee,
-    #[error("would have more than {MAX_FIELDS} custom fields")]
+    #[error("would have more than {MAX_CUSTOM_FIELDS} custom fields")]
     TooManyFields,
 }
 
@@ -237,7 +237,7 @@ impl Undo<'_> {
             if let Some(by) = field.kept_by() {
                 left.push((Some(name.clone()), Reason::FieldChangedLater(by.clone())));
             }
-            let (name, value) = match (name.strip_prefix(PREFIX), field.goal.clone()) {
+            let (name, value) = match (name.strip_prefix(CUSTOM_PREFIX), field.goal.clone()) {
                 (Some(name), Value::Text(text)) => {
                     ("custom", Value::Custom([(name.to_owned(), text)].into()))
                 }
@@ -306,10 +306,10 @@ fn take_back(fields: &mut Fields, field: &Field, before: Value, author: &Author)
         return fields.entry(field.name.to_owned()).or_default().take_back(before, author);
     };
     for name in custom.keys() {
-        fields.entry(format!("{PREFIX}{name}")).or_default();
+        fields.entry(format!("{CUSTOM_PREFIX}{name}")).or_default();
     }
     for (name, field) in fields {
-        if let Some(name) = name.strip_prefix(PREFIX) {
+        if let Some(name) = name.strip_prefix(CUSTOM_PREFIX) {
             field.take_back(custom.remove(name).map_or(Value::Null, Value::Text), author);
         }
     }
