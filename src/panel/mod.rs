@@ -5,30 +5,23 @@
 //! page works without JavaScript. An error is shown on the page that the form was sent from, or on
 //! a page of its own.
 
-mod forms;
-mod pages;
+mod admin;
+mod page;
 mod session;
 
-use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
 use base64ct::{Base64, Encoding as _};
-use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::api::routes::PANEL_PATH;
 use crate::api::{Admission, Job, Lane};
-use crate::http::response::encode_unprintable;
+use crate::clock::Moment;
 use crate::http::{Method, Request, Responder, Response};
-use crate::model::KeyId;
-use crate::store::registry::{EventKind, Registry};
-use forms::Form;
-use pages::{NO_NOTICE, Notice, OVERLOADED, Page, PendingKey, SCRIPT, SESSION_ENDED, STYLE, View};
-use session::{AdminRequest, Attempts, Session, sign_in, sign_in_page};
-
-/// The value of the header `Allow`.
-const METHODS: &str = "GET, HEAD, POST";
+use crate::store::registry::Registry;
+use admin::{AdminRequest, NewKeys};
+use page::{Form, NO_NOTICE, Notice, OVERLOADED, Page, SCRIPT, SESSION_ENDED, STYLE, View};
+use session::{Attempts, Session, sign_in, sign_in_page};
 
 /// The page loads nothing. It applies its own style and script, and sends forms to this host.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
@@ -46,16 +39,20 @@ pub struct Panel {
     /// The requests a minute of a key without a limit of its own.
     rate_limit: NonZeroU32,
     attempts: Attempts,
-    /// New keys that no page has shown yet, the oldest first.
-    pending_keys: Mutex<VecDeque<PendingKey>>,
+    new_keys: NewKeys,
 }
 
 impl Panel {
     /// A panel for the tenants of `registry`. A key without a limit of its own has `rate_limit`
     /// requests a minute.
     pub fn new(registry: Arc<Registry>, rate_limit: NonZeroU32) -> Panel {
-        let (attempts, pending_keys) = (Attempts::default(), Mutex::default());
-        Panel { registry, rate_limit, attempts, pending_keys }
+        let (attempts, new_keys) = (Attempts::default(), NewKeys::default());
+        Panel { registry, rate_limit, attempts, new_keys }
+    }
+
+    /// Removes new keys that nobody fetched in time. The server calls it once a minute.
+    pub fn forget_unfetched_keys(&self, now: Moment) {
+        self.new_keys.forget_unfetched(now);
     }
 
     /// The response if too many requests wait (contract section 9).
@@ -81,7 +78,7 @@ impl Panel {
         if is_form(request, &form, "sign-in") {
             return Ok(Admission::Wait(Lane::Passwords, Job::Panel));
         }
-        let Some(Session { tenant, .. }) = Session::find(self, request)? else {
+        let Some(Session { tenant, .. }) = Session::find(&self.registry, request)? else {
             return Ok(Admission::Respond(signed_out(request, &form)));
         };
         responder.log_tenant(&tenant.name, "");
@@ -101,12 +98,14 @@ impl Panel {
     fn handle(&self, request: &Request, responder: &mut Responder) -> Result<Response, Notice> {
         let form = Form::read(request)?;
         if is_form(request, &form, "sign-in") {
-            return Ok(sign_in(self, request, &form, responder));
+            return Ok(sign_in(&self.registry, &self.attempts, request, &form, responder));
         }
-        let Some(session) = &Session::find(self, request)? else {
+        let Some(session) = &Session::find(&self.registry, request)? else {
             return Ok(signed_out(request, &form));
         };
-        let admin = AdminRequest { panel: self, request, session };
+        let Panel { registry, rate_limit, attempts, new_keys } = self;
+        let rate_limit = *rate_limit;
+        let admin = AdminRequest { registry, rate_limit, attempts, new_keys, request, session };
         if request.method == Method::POST { admin.post(&form) } else { admin.get(&form) }
     }
 }
@@ -138,23 +137,5 @@ fn protect(response: Response) -> Response {
 
 /// The page of an error that no other page shows.
 fn failure_page(notice: Notice) -> Response {
-    Page { session: None, title: "The request failed", notice, content: View::Failure }.respond()
-}
-
-/// A redirect to the panel, which the browser requests with GET (RFC 9110 section 15.4.4).
-fn redirect(query: &str) -> Response {
-    Response::empty(303).header("Location", format!("{PANEL_PATH}{query}"))
-}
-
-/// Logs an event. `docs/operations.md` describes the line, for programs that match it. `tenant` may
-/// be any text from a request.
-fn log_event(request: &Request, tenant: &str, action: EventKind, key: Option<KeyId>) {
-    tracing::info!(
-        tenant = &*encode_unprintable(tenant),
-        action = action.as_str(),
-        key = key.map(|KeyId(id)| id),
-        client = %request.client,
-        request_id = %request.id,
-        "panel event"
-    );
+    Page { signed_in: None, title: "The request failed", notice, content: View::Failure }.respond()
 }

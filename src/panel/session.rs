@@ -5,16 +5,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::forms::Form;
-use super::pages::{Notice, Page, TOO_MANY_ATTEMPTS, View, WRONG_CREDENTIALS, inactivity};
-use super::{Panel, log_event, redirect};
+use super::page::{Form, Notice, Page, TOO_MANY_ATTEMPTS, View, WRONG_CREDENTIALS, redirect};
 use crate::http::request::address_of;
+use crate::http::response::encode_unprintable;
 use crate::http::{Request, Responder, Response};
 use crate::model::KeyId;
 use crate::secret;
-use crate::store::registry::{
-    Admin, Administration, EventKind, KeyRow, SESSION_SECONDS, TenantRow,
-};
+use crate::store::registry::{EventKind, Registry, SESSION_SECONDS, TenantRow};
 
 /// Maximum number of characters of a tenant's name that the form and the log repeat; valid names
 /// are shorter.
@@ -59,72 +56,27 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn find(panel: &Panel, request: &Request) -> Result<Option<Session>, Notice> {
+    pub(super) fn find(registry: &Registry, request: &Request) -> Result<Option<Session>, Notice> {
         let Some(token) = read_cookie(request) else { return Ok(None) };
         let hash = secret::hash(token);
-        let tenant = panel.registry.find_session(&hash, request.received_at)?;
+        let tenant = registry.find_session(&hash, request.received_at)?;
         Ok(tenant.map(|tenant| Session { tenant, hash }))
     }
 }
 
-/// A request with a session.
-pub(super) struct AdminRequest<'a> {
-    pub(super) panel: &'a Panel,
-    pub(super) request: &'a Request,
-    pub(super) session: &'a Session,
-}
-
-impl AdminRequest<'_> {
-    /// The key of the tenant with this id. A key of another tenant is treated as unknown.
-    pub(super) fn find_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
-        let keys = self.panel.registry.list_keys(self.session.tenant.id)?;
-        keys.into_iter().find(|key| key.id == id).ok_or_else(Notice::no_key)
-    }
-
-    pub(super) fn changeable_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
-        self.check_active()?;
-        Ok(self.find_key(id)?.require_active(self.request.received_at)?)
-    }
-
-    /// An inactive tenant gets no new key, and its keys are not changed. The registry checks a
-    /// suspension once more, because it may have begun since the session was read.
-    pub(super) fn check_active(&self) -> Result<(), Notice> {
-        match self.inactive() {
-            Some(reason) => Err(Notice::inactive(&reason)),
-            None => Ok(()),
-        }
-    }
-
-    /// Why the tenant is inactive.
-    pub(super) fn inactive(&self) -> Option<String> {
-        let tenant = &self.session.tenant;
-        let reason = tenant.inactive(self.request.received_at)?;
-        Some(inactivity(reason, tenant.trial_until.as_deref()))
-    }
-
-    pub(super) fn administer(&self) -> Administration<'_> {
-        let (tenant, actor) = (self.session.tenant.id, Admin::Panel(self.request.client));
-        let now = self.request.received_at;
-        self.panel.registry.administer(tenant, actor, now).in_session(&self.session.hash)
-    }
-
-    pub(super) fn log(&self, action: EventKind, key: Option<KeyId>) {
-        log_event(self.request, &self.session.tenant.name, action, key);
-    }
-}
-
 pub(super) fn sign_in_page(notice: Notice, tenant: &str) -> Response {
-    Page { session: None, title: "Sign in", notice, content: View::SignIn { tenant } }.respond()
+    Page { signed_in: None, title: "Sign in", notice, content: View::SignIn { tenant } }.respond()
 }
 
 pub(super) fn sign_in(
-    panel: &Panel,
+    registry: &Registry,
+    attempts: &Attempts,
     request: &Request,
     form: &Form,
     responder: &mut Responder,
 ) -> Response {
     let name = form.get("tenant");
-    match create_session(panel, request, name, form.get("password")) {
+    match create_session(registry, attempts, request, name, form.get("password")) {
         Ok(token) => {
             log_event(request, name, EventKind::SignedIn, None);
             responder.log_tenant(name, "");
@@ -142,28 +94,46 @@ pub(super) fn sign_in(
 
 /// Creates a session and returns its token. Ends the previous session of the browser.
 fn create_session(
-    panel: &Panel,
+    registry: &Registry,
+    attempts: &Attempts,
     request: &Request,
     name: &str,
     password: &str,
 ) -> Result<String, Notice> {
-    let (registry, now) = (&panel.registry, request.received_at);
     let tenant = registry.find_tenant(name)?;
     let stored = tenant.as_ref().map(|tenant| tenant.password_hash.as_str());
-    let matches = panel.attempts.verify(secret::hash(name), request, password, stored)?;
+    let matches = attempts.verify(secret::hash(name), request, password, stored)?;
     let Some(tenant) = tenant else { return Err(WRONG_CREDENTIALS) };
     if matches {
-        if let Some(former) = Session::find(panel, request)? {
+        if let Some(former) = Session::find(registry, request)? {
             registry.end_session(&former.hash)?;
         }
         let token = secret::generate_token().map_err(|error| Notice::internal(&error))?;
         // The password may have been changed during the check.
-        if registry.create_session(&tenant, &secret::hash(&token), request.client, now)? {
+        if registry.create_session(
+            &tenant,
+            &secret::hash(&token),
+            request.client,
+            request.received_at,
+        )? {
             return Ok(token);
         }
     }
-    registry.record_failed_sign_in(tenant.id, request.client, now);
+    registry.record_failed_sign_in(tenant.id, request.client, request.received_at);
     Err(WRONG_CREDENTIALS)
+}
+
+/// Logs an event. `docs/operations.md` describes the line, for programs that match it. `tenant` may
+/// be any text from a request.
+pub(super) fn log_event(request: &Request, tenant: &str, action: EventKind, key: Option<KeyId>) {
+    tracing::info!(
+        tenant = &*encode_unprintable(tenant),
+        action = action.as_str(),
+        key = key.map(|KeyId(id)| id),
+        client = %request.client,
+        request_id = %request.id,
+        "panel event"
+    );
 }
 
 /// Failures within [`WINDOW`] from which on one address is refused.

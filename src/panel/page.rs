@@ -1,27 +1,28 @@
-//! What a browser gets: the pages behind the tabs, a notice about the request, and the data that the
-//! templates render.
+//! What a browser sends and gets: forms and query strings, a notice about the request, and the data
+//! that the template renders.
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::error::Error;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use askama::Template;
 
-use super::forms::{ENDS, Form, OVERLAPS};
-use super::session::{AdminRequest, Session};
-use super::{METHODS, Panel, redirect};
+use crate::api::routes::PANEL_PATH;
 use crate::clock::{Moment, Timestamp};
+use crate::http::request::{decode_form, form_pairs};
 use crate::http::response::HTML;
-use crate::http::{Method, Response};
+use crate::http::{Body, Method, Request, Response};
+use crate::model::validation::is_positive_integer;
 use crate::model::{Access, KeyId, Scope, Scopes};
 use crate::store::registry::{Event, EventKind, Inactive, KeyRow, KeyState, MAX_KEYS};
 use crate::store::{StoreCode, StoreError};
-use crate::words::{self, capitalize, printable};
+use crate::words;
 
 pub(super) const STYLE: &str = include_str!("style.css");
 pub(super) const SCRIPT: &str = include_str!("script.js");
+
+/// The value of the header `Allow`.
+const METHODS: &str = "GET, HEAD, POST";
 
 /// A message at the top of a page. An error is a notice, too.
 #[derive(Debug, PartialEq, Eq)]
@@ -143,12 +144,111 @@ pub(super) fn inactivity(reason: Inactive, trial_until: Option<&str>) -> String 
     }
 }
 
+/// Maximum size of a form in bytes (contract section 9).
+const MAX_BODY: usize = 16 * 1024;
+
+/// Names and values in the order sent.
+#[derive(Debug, Default)]
+pub(super) struct Form(Vec<(String, String)>);
+
+impl Form {
+    /// The form in the body of a POST, or the query of a GET.
+    ///
+    /// A browser says in `Sec-Fetch-Dest` whether a person opens the page (`document`), or a script
+    /// or a frame asks for it. The script of `/docs` has the same origin. It must not read a page
+    /// or make a key.
+    ///
+    /// # Errors
+    ///
+    /// [`NOT_A_VISIT`], [`METHOD_NOT_ALLOWED`], [`FOREIGN_FORM`] or [`TOO_LARGE`].
+    pub(super) fn read(request: &Request) -> Result<Form, Notice> {
+        if request.header("sec-fetch-dest").is_some_and(|purpose| purpose != "document") {
+            return Err(NOT_A_VISIT);
+        }
+        match request.method {
+            Method::GET | Method::HEAD => {
+                Ok(Form::parse(request.query.as_deref().unwrap_or_default()))
+            }
+            Method::POST if !is_of_this_origin(request) => Err(FOREIGN_FORM),
+            Method::POST => match &request.body {
+                // A body that is no form has no action, and changes nothing.
+                Body::Whole(body) if body.len() <= MAX_BODY => {
+                    Ok(std::str::from_utf8(body).map(Form::parse).unwrap_or_default())
+                }
+                Body::Whole(_) | Body::TooLarge => Err(TOO_LARGE),
+            },
+            _ => Err(METHOD_NOT_ALLOWED),
+        }
+    }
+
+    /// Skips fields that are not UTF-8.
+    fn parse(text: &str) -> Form {
+        let mut form = Form::default();
+        for (_, name, value) in form_pairs(text) {
+            if let (Ok(name), Ok(value)) = (decode_form(name), decode_form(value)) {
+                form.0.push((name, value));
+            }
+        }
+        form
+    }
+
+    pub(super) fn with(mut self, name: &str, value: &str) -> Form {
+        self.0.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The first value of a field, or an empty string.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.all(name).next().unwrap_or_default()
+    }
+
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn contains(&self, name: &str, value: &str) -> bool {
+        self.all(name).any(|own| own == value)
+    }
+
+    /// The id in a field. Returns `None` unless it consists of digits only.
+    pub(super) fn id(&self, name: &str) -> Option<KeyId> {
+        let text = self.get(name);
+        if is_positive_integer(text) { text.parse().map(KeyId).ok() } else { None }
+    }
+}
+
+/// Whether a page of this server sent the form, or its user did without a page (`none`). Otherwise
+/// a foreign page could send a form with the cookie of an admin who visits it.
+///
+/// Browsers send `Sec-Fetch-Site` over HTTPS and to this machine. To another machine over HTTP, they
+/// name the page's address in `Origin`, unless the page has the policy `no-referrer`.
+fn is_of_this_origin(request: &Request) -> bool {
+    if let Some(site) = request.header("sec-fetch-site") {
+        return matches!(site, "same-origin" | "none");
+    }
+    let origin = request.header("origin").and_then(|origin| origin.split_once("://"));
+    origin.is_some_and(|(_, host)| request.header("host") == Some(host))
+}
+
+/// When a key expires: values and labels.
+pub(super) const ENDS: [(&str, &str); 5] = [
+    ("30d", "In 30 days"),
+    ("90d", "In 90 days"),
+    ("1y", "In a year"),
+    ("date", "On a date"),
+    ("never", "Never"),
+];
+
+/// How long a replaced key is still accepted: values and labels.
+pub(super) const OVERLAPS: [(&str, &str); 4] =
+    [("0", "At once"), ("1h", "In an hour"), ("1d", "In a day"), ("7d", "In a week")];
+
 /// A page: the same frame and notice around any content.
 #[derive(Template)]
 #[template(path = "panel/page.html")]
 pub(super) struct Page<'a> {
-    /// `None` before the sign-in.
-    pub(super) session: Option<&'a Session>,
+    /// The tenant whose admin has signed in.
+    pub(super) signed_in: Option<&'a str>,
     pub(super) title: &'a str,
     pub(super) notice: Notice,
     pub(super) content: View<'a>,
@@ -238,167 +338,9 @@ impl Page<'_> {
 const TABS: [(&str, &str); 3] =
     [("/api_keys.php", "API keys"), ("?activity", "Activity"), ("?password", "Password")];
 
-/// The numbers of changes and of sign-ins on their page.
-const EVENTS: usize = 50;
-
-/// How long a new key waits for the page that shows it.
-const LIFETIME: Duration = Duration::from_secs(5 * 60);
-
-/// Maximum number of new keys that wait. The oldest is dropped first.
-const CAPACITY: usize = 1_000;
-
-/// A new key between the form that creates it and the page that shows it once.
-pub(super) struct PendingKey {
-    /// The hash of the session that created it.
-    session: [u8; 32],
-    row: KeyRow,
-    secret: String,
-    /// The key that the new one replaces, with its new end.
-    old: Option<KeyRow>,
-    /// Monotonic.
-    since: Duration,
-}
-
-impl Panel {
-    /// Removes new keys that nobody fetched in time. The server calls it once a minute.
-    pub fn forget_unfetched_keys(&self, now: Moment) {
-        self.pending_keys.lock().retain(|key| now.monotonic.saturating_sub(key.since) < LIFETIME);
-    }
-}
-
-impl AdminRequest<'_> {
-    pub(super) fn get(&self, query: &Form) -> Result<Response, Notice> {
-        let page = self.find_page(query);
-        page.or_else(|error| self.keys_page(error))
-    }
-
-    fn find_page(&self, query: &Form) -> Result<Response, Notice> {
-        for action in ["edit", "revoke", "delete", "replace"] {
-            if let Some(id) = query.id(action) {
-                return self.key_page(id, action);
-            }
-        }
-        if query.contains("create", "") {
-            self.check_active()?;
-            let form = Form::default().with("expires", "1y");
-            return Ok(self.form_page(NO_NOTICE, None, &form));
-        }
-        if query.contains("activity", "") {
-            let (registry, tenant) = (&self.panel.registry, self.session.tenant.id);
-            let changes = registry.admin_changes(tenant, EVENTS)?;
-            let sign_ins = registry.sign_ins(tenant, EVENTS)?;
-            let keys = registry.list_keys(tenant)?.into_iter();
-            let active = keys.filter(|key| is_active(key, &self.request.received_at));
-            let active = active.map(|key| key.id).collect();
-            let content = View::Activity { changes, sign_ins, active };
-            return Ok(self.page("Activity", NO_NOTICE, content));
-        }
-        if query.contains("password", "") {
-            return Ok(self.page("Password", NO_NOTICE, View::Password));
-        }
-        // HEAD does not consume a new key.
-        if let Some(id) = query.id("new").filter(|_| self.request.method == Method::GET) {
-            return self.new_key_page(id);
-        }
-        self.keys_page(self.outcome(query)?)
-    }
-
-    /// What the form before this page did to the key of the query. An event has the name of a deleted
-    /// key, too.
-    fn outcome(&self, query: &Form) -> Result<Notice, Notice> {
-        let outcome = match query.get("done") {
-            "changed" => "is changed.",
-            "revoked" => "is revoked. Requests with it are refused from now on.",
-            "deleted" => "is deleted. Requests with it are refused from now on.",
-            _ => return Ok(NO_NOTICE),
-        };
-        let events = self.panel.registry.admin_changes(self.session.tenant.id, EVENTS)?;
-        let mut keys = events.into_iter().filter_map(|event| event.key);
-        Ok(match keys.find(|key| Some(key.id) == query.id("key")) {
-            Some(key) => {
-                Notice::success(format!("Key {} “{}” {outcome}", key.id, printable(&key.name)))
-            }
-            None => Notice::success(format!("The key {outcome}")),
-        })
-    }
-
-    pub(super) fn page(&self, title: &str, notice: Notice, content: View<'_>) -> Response {
-        Page { session: Some(self.session), title, notice, content }.respond()
-    }
-
-    pub(super) fn keys_page(&self, notice: Notice) -> Result<Response, Notice> {
-        let (now, rate_limit) = (self.request.received_at, self.panel.rate_limit);
-        let mut keys = self.panel.registry.list_keys(self.session.tenant.id)?;
-        keys.sort_by_key(|key| (key.state(now) != KeyState::Active, Reverse(key.id)));
-        let content = View::Keys { keys, inactive: self.inactive(), rate_limit, now };
-        Ok(self.page("API keys", notice, content))
-    }
-
-    /// Shows a new key, if it belongs to this session and was not shown before.
-    fn new_key_page(&self, id: KeyId) -> Result<Response, Notice> {
-        self.panel.forget_unfetched_keys(self.request.received_at);
-        let mut keys = self.panel.pending_keys.lock();
-        let place =
-            keys.iter().position(|key| (key.session, key.row.id) == (self.session.hash, id));
-        let key = place.and_then(|place| keys.remove(place));
-        drop(keys);
-        let Some(PendingKey { row, secret, old, .. }) = key else {
-            let notice = Notice::success("A new key is shown once and cannot be shown again.");
-            return self.keys_page(notice);
-        };
-        let title = format!("Your new key “{}”", printable(&row.name));
-        let content = View::NewKey {
-            key: &row,
-            secret: &secret,
-            old: old.as_ref(),
-            now: self.request.received_at,
-            server: &self.server(),
-        };
-        Ok(self.page(&title, NO_NOTICE, content))
-    }
-
-    /// The address of this server, as the browser names it. A shell must not run a part of it.
-    fn server(&self) -> String {
-        let is_harmless = |sign: char| sign.is_ascii_alphanumeric() || ".:-[]".contains(sign);
-        let host = self.request.header("host").filter(|host| host.chars().all(is_harmless));
-        let scheme = if self.request.secure { "https" } else { "http" };
-        format!("{scheme}://{}", host.unwrap_or("localhost"))
-    }
-
-    /// The page with the form for a new key, or for a change of `key`.
-    pub(super) fn form_page(&self, notice: Notice, key: Option<&KeyRow>, form: &Form) -> Response {
-        let (title, action) = key.map_or(("New key", "create"), |_| ("Edit a key", "edit"));
-        let (now, rate_limit) = (self.request.received_at, self.panel.rate_limit);
-        self.page(title, notice, View::KeyForm { key, form, action, rate_limit, now })
-    }
-
-    /// The form that changes a key, or the confirmation of another action.
-    fn key_page(&self, id: KeyId, action: &str) -> Result<Response, Notice> {
-        if action == "edit" {
-            let key = self.changeable_key(id)?;
-            let limit = key.rate_limit.map(|limit| limit.to_string()).unwrap_or_default();
-            let form = Form::default().with("name", &key.name).with("limit", &limit);
-            let form = form.with("expires", "keep");
-            return Ok(self.form_page(NO_NOTICE, Some(&key), &form));
-        }
-        let key = &if action == "replace" { self.changeable_key(id)? } else { self.find_key(id)? };
-        let title = format!("{} a key", capitalize(action));
-        let content = View::Confirmation { key, action, now: self.request.received_at };
-        Ok(self.page(&title, NO_NOTICE, content))
-    }
-
-    /// Keeps a new key for the page after the redirect, which shows it.
-    pub(super) fn show_once(&self, row: KeyRow, secret: String, old: Option<KeyRow>) -> Response {
-        let id = row.id;
-        self.log(EventKind::KeyCreated, Some(id));
-        let (session, since) = (self.session.hash, self.request.received_at.monotonic);
-        let mut keys = self.panel.pending_keys.lock();
-        keys.push_back(PendingKey { session, row, secret, old, since });
-        if keys.len() > CAPACITY {
-            keys.pop_front();
-        }
-        redirect(&format!("?new={id}"))
-    }
+/// A redirect to the panel, which the browser requests with GET (RFC 9110 section 15.4.4).
+pub(super) fn redirect(query: &str) -> Response {
+    Response::empty(303).header("Location", format!("{PANEL_PATH}{query}"))
 }
 
 fn scopes(key: &KeyRow) -> String {
@@ -456,6 +398,21 @@ fn relative(then: &Timestamp, now: &Moment) -> String {
 mod tests {
     use super::*;
     use crate::clock::Clock;
+
+    #[test]
+    fn fields_are_decoded_as_browsers_encode_them() {
+        let form = Form::parse("name=a+b%26c&scope=x&scope=y&bad=%ff&empty=&bare&id=7&minus=-7");
+        assert_eq!(form.get("name"), "a b&c");
+        assert_eq!(form.all("scope").collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(
+            (form.get("bad"), form.get("empty"), form.get("bare"), form.get("none")),
+            ("", "", "", "")
+        );
+        assert_eq!(
+            (form.id("id"), form.id("minus"), form.id("none")),
+            (Some(KeyId(7)), None, None)
+        );
+    }
 
     #[test]
     fn a_distance_is_told_in_the_unit_that_people_use() {
