@@ -1,22 +1,17 @@
 //! Client connections: the listener and its limits, and one connection from the TLS handshake to
 //! the lingering close.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ipnet::IpNet;
-use parking_lot::Mutex;
-use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,9 +22,9 @@ use tokio_io_timeout::TimeoutWriter;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::budget::Reservation;
 use super::request::{Edge, Peer};
 use crate::config::ConnectionLimits;
-use crate::http::request::address_of;
 
 /// The length of the listener's accept queue.
 const BACKLOG: i32 = 1024;
@@ -59,13 +54,6 @@ const MAX_DISCARDED: usize = 1024 * 1024;
 
 /// How long bytes are discarded after a response that closes the connection.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// The limit on connections: at most half of the descriptor limit. Databases need the other half.
-pub(super) fn max_connections(limits: &ConnectionLimits) -> usize {
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let half = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
-    limits.max_connections.min(half)
-}
 
 /// Binds a listener. Accepted connections inherit its socket options.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -182,10 +170,6 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             }
             () = poll_fn(|cx| {
                 has_answered.store(false, Ordering::Relaxed);
-                // hyper would panic when it writes `Date`.
-                if edge.clock.is_past_calendar() {
-                    return Poll::Ready(());
-                }
                 connection.poll_without_shutdown(cx).map(drop)
             }) => break,
         }
@@ -222,134 +206,4 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     };
     // The connection ends in any case.
     let _ = timeout(LINGER, reading).await;
-}
-
-/// Loopback and the networks of `--trusted-proxy`. The service believes their `X-Forwarded-For` and
-/// `X-Forwarded-Proto`.
-#[derive(Clone, Debug)]
-pub(super) struct TrustedNetworks(Arc<[IpNet]>);
-
-impl TrustedNetworks {
-    pub(super) fn new(proxies: Vec<IpNet>) -> TrustedNetworks {
-        TrustedNetworks(proxies.into())
-    }
-
-    pub(super) fn contains(&self, address: IpAddr) -> bool {
-        address.is_loopback() || self.0.iter().any(|network| network.contains(&address))
-    }
-}
-
-/// A limited resource: connections, memory of request bodies, or memory of responses that clients
-/// have not read. One address can take a quarter of it. Loopback and trusted proxies are exempt from
-/// the quarter, because many clients share their addresses.
-///
-/// Example: bodies have 96 MiB together, and one address has 24 MiB. A client sends 30 batches of
-/// 1 MiB at the same time. The 25th batch gets `overloaded`, and 72 MiB remain for other addresses.
-/// Without the quarter, one client could take all 96 MiB, and every other client would get
-/// `overloaded`.
-#[derive(Debug)]
-pub(super) struct Budget {
-    limit: usize,
-    exempt: TrustedNetworks,
-    reserved: Mutex<Reserved>,
-}
-
-#[derive(Debug, Default)]
-struct Reserved {
-    total: usize,
-    by_address: HashMap<IpAddr, usize>,
-}
-
-/// A part of a budget. Dropping it gives the part back.
-#[derive(Debug)]
-pub(super) struct Reservation {
-    budget: Arc<Budget>,
-    address: IpAddr,
-    is_exempt: bool,
-    amount: usize,
-}
-
-impl Budget {
-    pub(super) fn new(limit: usize, exempt: TrustedNetworks) -> Arc<Budget> {
-        Arc::new(Budget { limit, exempt, reserved: Mutex::default() })
-    }
-
-    /// A reservation of nothing, which can grow.
-    pub(super) fn reservation(self: &Arc<Budget>, client: IpAddr) -> Reservation {
-        let is_exempt = self.exempt.contains(client);
-        Reservation { budget: Arc::clone(self), address: address_of(client), is_exempt, amount: 0 }
-    }
-}
-
-impl Reservation {
-    /// Reserves `amount` more, and returns whether the limits allow it. If not, the caller drops the
-    /// reservation.
-    pub(super) fn grow(&mut self, amount: usize) -> bool {
-        let limit = self.budget.limit;
-        let address_limit = (limit / 4).max(1);
-        let mut reserved = self.budget.reserved.lock();
-        self.amount += amount;
-        reserved.total += amount;
-        let own = reserved.by_address.entry(self.address).or_default();
-        *own += amount;
-        (self.is_exempt || *own <= address_limit) && reserved.total <= limit
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        let mut reserved = self.budget.reserved.lock();
-        reserved.total -= self.amount;
-        if let Some(own) = reserved.by_address.get_mut(&self.address) {
-            *own -= self.amount;
-            if *own == 0 {
-                reserved.by_address.remove(&self.address);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn budget(limit: usize) -> Arc<Budget> {
-        let exempt = TrustedNetworks::new(vec!["10.0.0.0/8".parse().unwrap()]);
-        Budget::new(limit, exempt)
-    }
-
-    fn take(budget: &Arc<Budget>, address: &str, amount: usize) -> (Reservation, bool) {
-        let mut reservation = budget.reservation(address.parse().unwrap());
-        let is_fair = reservation.grow(amount);
-        (reservation, is_fair)
-    }
-
-    #[test]
-    fn an_address_holds_a_quarter_and_leaves_the_rest() {
-        let budget = budget(40);
-        let (first, is_fair) = take(&budget, "192.0.2.1", 10);
-        assert!(is_fair);
-        assert!(!take(&budget, "192.0.2.1", 1).1);
-        assert!(take(&budget, "192.0.2.2", 10).1);
-        drop(first);
-        assert!(take(&budget, "192.0.2.1", 10).1);
-        assert!(budget.reserved.lock().by_address.is_empty());
-    }
-
-    #[test]
-    fn one_ipv6_network_is_one_address() {
-        let budget = budget(4);
-        let _first = take(&budget, "2001:db8::1", 1);
-        assert!(!take(&budget, "2001:db8::2", 1).1);
-        assert!(take(&budget, "2001:db8:0:1::1", 1).1);
-    }
-
-    #[test]
-    fn loopback_and_trusted_proxies_are_limited_by_the_total_alone() {
-        let budget = budget(4);
-        let _first = take(&budget, "127.0.0.1", 1);
-        let (_second, is_fair) = take(&budget, "10.1.2.3", 3);
-        assert!(is_fair);
-        assert!(!take(&budget, "127.0.0.1", 1).1);
-    }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::Application;
+use super::app::Application;
 use super::relay::{Exchange, Relay};
 use crate::api::{Admission, Job, Lane};
 use crate::http::request::address_of;

@@ -8,16 +8,19 @@
 //! | edge | `request` | `Edge::respond` checks the head, and reads the body |
 //! | edge | `relay` | `Relay::send` queues the request |
 //! | a worker | `relay` | `Relay::receive` takes the oldest request |
-//! | the same worker | this file | `App::admit` responds, or looks up the key or the session |
+//! | the same worker | `app` | `App::admit` responds, or looks up the key or the session |
 //! | the same worker | `lanes` | `Scheduler::add` lets the request wait in the lane of its tenant |
 //! | a worker | `lanes` | `Scheduler::start_next` takes the request when the lane has its turn |
-//! | the same worker | this file | `App::run` responds, or gives a change to the tenant's writer |
+//! | the same worker | `app` | `App::run` responds, or gives a change to the tenant's writer |
 //! | any of these | `http/response.rs` | `Responder::send` logs the request, and wakes the edge |
 //!
 //! The edge is one thread with an asynchronous runtime. It faces the clients, so a worker never
-//! waits for a client. Two files are beside the way: `tls` has a certificate that can be replaced
-//! while the server runs, and `metrics` the listener for Prometheus.
+//! waits for a client. Three files are beside the way: `budget` has the share of an address in
+//! connections and memory, `tls` a certificate that can be replaced while the server runs, and
+//! `metrics` the listener for Prometheus.
 
+mod app;
+mod budget;
 mod connection;
 mod lanes;
 mod metrics;
@@ -25,36 +28,26 @@ mod relay;
 mod request;
 mod tls;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ::http::HeaderMap;
 use sd_notify::NotifyState;
-use serde_json::json;
 use tokio::net::TcpListener as AsyncListener;
 use tokio::select;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+pub use app::{App, Application, Probe};
 use lanes::WorkerPool;
 use request::Edge;
 pub use tls::{Tls, TlsError};
 
-use crate::api::routes::{self, PublicPage, Route};
-use crate::api::{self, Admission, Api, Job};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::files;
-use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
-use crate::panel::Panel;
-use crate::store::registry::Registry;
-use crate::store::{DataDir, StoreError, Tenants};
-use crate::words;
 
 /// The time between two requests of the watchdog.
 const WATCHDOG_PERIOD: Duration = Duration::from_secs(3);
@@ -211,162 +204,4 @@ pub(crate) fn notify(message: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(message) {
         tracing::warn!(%error, "the supervisor in NOTIFY_SOCKET cannot be notified");
     }
-}
-
-/// What the edge and the workers ask of [`App`]. The tests of the edge have an application of their
-/// own.
-///
-/// A request takes two steps. `admit` runs in the worker that received the request. While `admit`
-/// runs, other requests wait to be received, so it waits for no commit, no tenant's file and no
-/// password hash. It reads at most the registry. `run` answers the request once its turn has come.
-pub trait Application: Send + Sync {
-    /// Which probe a request is, if it is one. The edge answers probes itself, so that they wait for
-    /// no worker.
-    fn probe(&self, method: &Method, path: &str) -> Option<Probe>;
-
-    /// The response of `/readyz`. It waits for the disk.
-    fn ready(&self) -> Response;
-
-    /// The longest body in bytes that a path takes of a request with these headers.
-    fn max_body(&self, path: &str, headers: &HeaderMap) -> usize;
-
-    /// The first step of every other request. `responder` gets what the log says of the tenant.
-    fn admit(&self, request: &Request, responder: &mut Responder) -> Admission;
-
-    /// The second step: answers a request that has waited for its turn.
-    fn run(&self, job: Job, request: &Request, responder: Responder);
-
-    /// The response if too many requests wait in the job's lane.
-    fn overloaded(&self, job: Job) -> Response;
-}
-
-pub enum Probe {
-    /// `/healthz`
-    Health,
-    /// `/readyz`
-    Ready,
-}
-
-/// The store, and everything that responds to requests.
-pub struct App {
-    pub registry: Arc<Registry>,
-    pub tenants: Arc<Tenants>,
-    pub panel: Panel,
-    /// The clock of the panel's sessions.
-    pub clock: Clock,
-    pub metrics: Arc<Metrics>,
-    api: Api,
-}
-
-impl App {
-    /// Recovers and migrates the data directory, and opens its registry. The tenants' files are
-    /// opened on demand.
-    ///
-    /// # Errors
-    ///
-    /// If the registry cannot be created or used.
-    pub fn open(config: &Config, clock: Clock) -> Result<Arc<App>, StoreError> {
-        let data_dir = config.data_dir.clone();
-        let metrics = Arc::new(Metrics::new(routes::label));
-        let opened = DataDir::open_to_serve(&data_dir)?;
-        let registry = Arc::new(Registry::open_in(opened)?);
-        registry.require_readable(clock.now())?;
-        registry.reserve_space();
-        let tenants = Arc::new(Tenants::new(Arc::clone(&registry), config.tenants));
-        let api = Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit);
-        Ok(Arc::new(App {
-            panel: Panel::new(Arc::clone(&registry), config.rate_limit),
-            api,
-            registry,
-            tenants,
-            clock,
-            metrics,
-        }))
-    }
-
-    /// The response of a path that needs no key (contract section 1). Query parameters are ignored.
-    fn page(&self, page: PublicPage, request: &Request) -> Response {
-        if !is_read(&request.method) {
-            return ApiError::method_not_allowed(&request.method, "GET, HEAD").into();
-        }
-        match page {
-            PublicPage::Document(document) => document.respond(request),
-            PublicPage::Health => Response::healthy(),
-            PublicPage::Ready => self.ready(),
-            PublicPage::Root => Response::empty(302).header("Location", "/docs"),
-        }
-    }
-
-    /// Returns a warning if the service is ready, or why it is not.
-    fn test_readiness(&self) -> Result<Option<String>, String> {
-        let directory = self.registry.data_dir();
-        let (free, warning) = files::free_space(directory).map_err(|error| error.to_string())?;
-        self.metrics.set_free_space(free);
-        self.registry.ready()?;
-        write_block(directory)
-            .map_err(|error| format!("the data directory does not take a write ({error})"))?;
-        Ok(warning)
-    }
-}
-
-impl Application for App {
-    fn probe(&self, method: &Method, path: &str) -> Option<Probe> {
-        match routes::find(path)? {
-            (_, Route::Page(PublicPage::Health)) if is_read(method) => Some(Probe::Health),
-            (_, Route::Page(PublicPage::Ready)) if is_read(method) => Some(Probe::Ready),
-            _ => None,
-        }
-    }
-
-    fn ready(&self) -> Response {
-        match self.test_readiness() {
-            Ok(None) => Response::healthy(),
-            Ok(Some(warning)) => Response::json(200, &json!({"status": "ok", "warning": warning})),
-            Err(failure) => ApiError::not_ready(&words::without_error_numbers(&failure)).into(),
-        }
-    }
-
-    fn max_body(&self, path: &str, headers: &HeaderMap) -> usize {
-        api::max_body(path, headers)
-    }
-
-    fn admit(&self, request: &Request, responder: &mut Responder) -> Admission {
-        let Some((_, route)) = routes::find(&request.path) else {
-            return Admission::Respond(routes::not_found(&request.path).into());
-        };
-        match route {
-            Route::Page(page) => Admission::Respond(self.page(page, request)),
-            Route::Api(endpoints) => self.api.admit(endpoints, request, responder),
-            Route::Panel => self.panel.admit(request, responder),
-        }
-    }
-
-    fn run(&self, job: Job, request: &Request, mut responder: Responder) {
-        match job {
-            Job::Api(call) => self.api.respond(*call, request, responder),
-            Job::Panel => {
-                let response = self.panel.respond(request, &mut responder);
-                responder.send(response);
-            }
-        }
-    }
-
-    fn overloaded(&self, job: Job) -> Response {
-        match job {
-            Job::Api(_) => ApiError::overloaded().into(),
-            Job::Panel => Panel::overloaded(),
-        }
-    }
-}
-
-fn is_read(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD)
-}
-
-/// Writes a block to a file without a name in `directory`, and syncs it. Some file systems store
-/// less than a block in the inode, even on a full disk.
-fn write_block(directory: &Path) -> io::Result<()> {
-    let mut file = tempfile::tempfile_in(directory)?;
-    file.write_all(&[b'.'; 4096])?;
-    file.sync_all()
 }

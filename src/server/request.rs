@@ -23,16 +23,17 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri, Version};
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use super::connection::{Budget, Reservation, TrustedNetworks, max_connections};
+use super::app::{Application, Probe};
+use super::budget::{Budget, Reservation, TrustedNetworks};
 use super::lanes::WorkerPool;
 use super::tls::Tls;
-use super::{Application, Probe};
 use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits};
 use crate::http::request::{MAX_BODY, MAX_METHOD};
@@ -263,6 +264,13 @@ impl Edge {
             abandoned: Arc::default(),
         }
     }
+}
+
+/// The limit on connections: at most half of the descriptor limit. Databases need the other half.
+fn max_connections(limits: &ConnectionLimits) -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let half = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
+    limits.max_connections.min(half)
 }
 
 /// The body of a response to a client. hyper takes it in pieces, so a slow client's connection is
