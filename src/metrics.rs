@@ -19,33 +19,8 @@ use prometheus_client::registry::{Metric, Registry};
 use rustix::process::{Resource, getrlimit};
 use tracing_appender::non_blocking::ErrorCounter;
 
-/// A format of [`Metrics::render`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricsFormat {
-    OpenMetrics,
-    /// The format that Prometheus had before OpenMetrics. Many programs read only this one.
-    Plain,
-}
-
-impl MetricsFormat {
-    /// The format for a client that sends this `Accept`. Prometheus names OpenMetrics in it.
-    pub fn accepted_by(accept: &str) -> MetricsFormat {
-        if accept.contains("application/openmetrics-text") {
-            MetricsFormat::OpenMetrics
-        } else {
-            MetricsFormat::Plain
-        }
-    }
-
-    pub fn content_type(self) -> &'static str {
-        match self {
-            MetricsFormat::OpenMetrics => {
-                "application/openmetrics-text; version=1.0.0; charset=utf-8"
-            }
-            MetricsFormat::Plain => "text/plain; version=0.0.4; charset=utf-8",
-        }
-    }
-}
+/// The media type of [`Metrics::render`]: the plain format, which every collector reads.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The label of every unknown path.
 pub const OTHER: &str = "other";
@@ -130,7 +105,7 @@ impl Metrics {
     }
 
     /// Renders all metrics. Values of the process that the system does not tell are 0.
-    pub fn render(&self, format: MetricsFormat) -> String {
+    pub fn render(&self) -> String {
         let set = |gauge: &Gauge, value: Option<u64>| {
             gauge.set(value.unwrap_or(0).try_into().unwrap_or(i64::MAX))
         };
@@ -142,11 +117,11 @@ impl Metrics {
         let mut page = String::new();
         // Writing to a string does not fail.
         let _ = text::encode(&mut page, &self.registry);
-        if format == MetricsFormat::Plain { to_plain(&page) } else { page }
+        to_plain(&page)
     }
 }
 
-/// Turns OpenMetrics text into the plain format. Only the comments differ: a metric has the name of
+/// Turns OpenMetrics text, which the crate writes, into the plain format. Only the comments differ: a metric has the name of
 /// its samples, a counter `x` that of `x_total`. There is no type `info`, and no mark of the end.
 fn to_plain(page: &str) -> String {
     let mut plain = page.replace("# EOF\n", "");
@@ -202,7 +177,7 @@ mod tests {
         for milliseconds in [0, 1, 3, 60_000] {
             metrics.record_response("GET", "/known", 200, Duration::from_millis(milliseconds));
         }
-        let page = metrics.render(MetricsFormat::OpenMetrics);
+        let page = metrics.render();
         let bucket = |end: &str| {
             let labels = format!("{{le=\"{end}\",route=\"/known\",method=\"GET\"}}");
             value(&page, &format!("tenantdesk_request_duration_seconds_bucket{labels}")).unwrap()
@@ -227,7 +202,7 @@ mod tests {
     fn the_plain_format_types_each_sample_by_its_own_name() {
         let metrics = Metrics::new(|_| "/known");
         metrics.record_response("GET", "/known", 200, Duration::ZERO);
-        let page = metrics.render(MetricsFormat::Plain);
+        let page = metrics.render();
         for line in [
             "# TYPE tenantdesk_build_info gauge",
             "# TYPE tenantdesk_requests_total counter",
@@ -244,6 +219,6 @@ mod tests {
         let samples = |page: &str| -> Vec<String> {
             page.lines().filter(|line| line.starts_with("tenantdesk")).map(str::to_owned).collect()
         };
-        assert_eq!(samples(&page), samples(&metrics.render(MetricsFormat::OpenMetrics)));
+        assert_eq!(samples(&page), samples(&metrics.render()));
     }
 }

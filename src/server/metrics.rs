@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::connection::{ACCEPT_PAUSE, MAX_BUFFER};
-use crate::metrics::{Metrics, MetricsFormat};
+use crate::metrics::{CONTENT_TYPE, Metrics};
 
 /// The concurrent connections. The oldest is closed for one more.
 const MAX_CONNECTIONS: usize = 8;
@@ -51,32 +51,27 @@ pub(super) async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
 }
 
 async fn serve_connection(stream: TcpStream, metrics: Arc<Metrics>) -> hyper::Result<()> {
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let metrics = Arc::clone(&metrics);
-        async move { Ok::<_, Infallible>(respond(&request, metrics).await) }
+        async move { Ok::<_, Infallible>(respond(request.uri().path(), metrics).await) }
     });
     let mut http = http1::Builder::new();
     http.keep_alive(false).header_read_timeout(None).max_buf_size(MAX_BUFFER);
     http.serve_connection(TokioIo::new(stream), service).await
 }
 
-async fn respond(request: &Request<Incoming>, metrics: Arc<Metrics>) -> Response<String> {
-    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    let format = MetricsFormat::accepted_by(accept.unwrap_or_default());
-    let (status, body) = match request.uri().path() {
+async fn respond(path: &str, metrics: Arc<Metrics>) -> Response<String> {
+    let (status, body) = match path {
         // It reads files, so it runs on a thread of its own.
-        "/metrics" => {
-            match spawn_blocking(move || metrics.render(format)).await {
-                Ok(rendered) => (StatusCode::OK, rendered),
-                // The place of the panic is on standard error.
-                Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
-            }
-        }
+        "/metrics" => match spawn_blocking(move || metrics.render()).await {
+            Ok(rendered) => (StatusCode::OK, rendered),
+            // The place of the panic is on standard error.
+            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
+        },
         _ => (StatusCode::NOT_FOUND, "# The metrics are at /metrics.\n".to_owned()),
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    let content_type = HeaderValue::from_static(format.content_type());
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
     response
 }

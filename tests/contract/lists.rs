@@ -213,8 +213,6 @@ fn timestamps_have_a_from_and_a_to_with_any_offset_or_a_date() {
     assert_eq!(ids("created_at_from=2026-11-21&created_at_to=2026-11-21"), [3]);
     assert_eq!(ids("updated_at_from=2026-11-21T05:30:00%2B05:30"), [3, 4]);
     let second = "2026-11-20T23:59:59";
-    // The ninth digit of a fraction counts, the tenth does not.
-    assert_eq!(ids(&format!("created_at={second}.0000000009Z")), [2]);
     assert_eq!(ids(&format!("created_at={second}.000000001Z")), NONE);
     assert_eq!(ids(&format!("created_at_from={second}.000000001Z")), [3, 4]);
     refuse(&api, "created_at=2026-11-21T01:59:59+02:00").saying("%2B");
