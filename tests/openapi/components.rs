@@ -158,7 +158,7 @@ fn batches() -> Value {
                         operation N created or found, an earlier POST, counted from 0." },
                 "if_match": { "type": ["string", "null"], "pattern": ENTITY_TAGS,
                     "description": "The header `If-Match` of the request." },
-                "if_none_match": { "type": ["string", "null"], "enum": ["*", null],
+                "if_none_match": { "type": ["string", "null"], "pattern": "^[*]$",
                     "description": "The header `If-None-Match` of the request: a POST with \
                         `update_by` creates the record only if there is none." },
             })),

@@ -356,7 +356,7 @@ fn of_changes(name: &str) -> Value {
         }
         "key" => (
             "The entries of one key alone: its number, or the name that it had at the change.",
-            json!({ "type": "string", "minLength": 1, "example": "3" }),
+            json!({ "type": "string", "minLength": 1 }),
         ),
         "request_id" => (
             "The entries of this request, batch or command alone.",
