@@ -10,12 +10,12 @@ use std::{env, fs, io};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// The files that `src/reference` serves beside Scalar's script.
+/// The files that `src/reference.rs` serves beside Scalar's script.
 const DOCUMENTS: [&str; 9] = [
     "docs/openapi.json",
     "docs/api.md",
     "docs/guide.md",
-    "src/reference/page.html",
+    "docs/page.html",
     "examples/clients/tenantdesk.py",
     "examples/clients/tenantdesk.mjs",
     "examples/clients/tenantdesk.d.mts",

@@ -1,18 +1,5 @@
-//! The server: it reads requests, brings each to a worker, and answers it.
-//!
-//! The way of a request:
-//!
-//! | thread | file | step |
-//! |---|---|---|
-//! | edge | `connection` | `serve_socket` reads from the client, and calls `Edge::respond` |
-//! | edge | `request` | `Edge::respond` checks the head, and reads the body |
-//! | edge | `relay` | `Relay::send` queues the request |
-//! | a worker | `relay` | `Relay::receive` takes the oldest request |
-//! | the same worker | `app` | `App::admit` responds, or looks up the key or the session |
-//! | the same worker | `lanes` | `Scheduler::add` lets the request wait in the lane of its tenant |
-//! | a worker | `lanes` | `Scheduler::start_next` takes the request when the lane has its turn |
-//! | the same worker | `app` | `App::run` responds, or gives a change to the tenant's writer |
-//! | any of these | `http/response.rs` | `Responder::send` logs the request, and wakes the edge |
+//! The server: it reads requests, brings each to a worker, and answers it. ARCHITECTURE.md has the
+//! way of a request, function by function.
 //!
 //! The edge is one thread with an asynchronous runtime. It faces the clients, so a worker never
 //! waits for a client. Three files are beside the way: `budget` has the share of an address in

@@ -24,7 +24,7 @@ macro_rules! document {
     ($media_type:expr, $directory:literal, $name:literal) => {
         Document {
             media_type: $media_type,
-            plain: Some(include_bytes!(concat!("../../", $directory, $name))),
+            plain: Some(include_bytes!(concat!("../", $directory, $name))),
             gzip: gzip!($name),
         }
     };
@@ -34,9 +34,9 @@ macro_rules! document {
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The OpenAPI document. `make openapi` writes the file.
-pub const OPENAPI_TEXT: &str = include_str!("../../docs/openapi.json");
+pub const OPENAPI_TEXT: &str = include_str!("../docs/openapi.json");
 pub static OPENAPI: Document = document!(JSON, "docs/", "openapi.json");
-pub static PAGE: Document = document!(HTML, "src/reference/", "page.html");
+pub static PAGE: Document = document!(HTML, "docs/", "page.html");
 pub static SCRIPT: Document = Document {
     media_type: "text/javascript; charset=utf-8",
     plain: None,
