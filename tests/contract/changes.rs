@@ -219,7 +219,8 @@ fn parameters_are_checked() {
 
 #[test]
 fn filters_find_the_entries_of_a_key_a_request_an_action_and_a_time() {
-    let server = TestServer::start();
+    // The entries that are dated back must not be removed as too old.
+    let server = Setup::plain().option("--keep-changes").option("3650d").start();
     let tenant = server.tenant("acme");
     let (office, script) = (tenant.key(ALL), tenant.key_named("script", ALL));
     let [api, other] = [&office, &script].map(|key| server.with_key(&key.key));
