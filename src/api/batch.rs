@@ -16,7 +16,7 @@ use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
 use crate::model::validation::shorten;
 use crate::model::{ALL, Access, Field, Json, JsonObject, Resource, Scope, Scopes};
-use crate::store::{Answer, Change, Changed};
+use crate::store::{Change, Changed, StoredResponse};
 use crate::words;
 
 /// The most operations of a batch. Other mutations of the tenant wait until all of them have run.
@@ -75,21 +75,21 @@ pub(super) fn check(
 }
 
 /// The response to a batch that made these changes.
-pub fn answer(changes: &[Changed], paths: &[String]) -> Answer {
+pub fn stored_response(changes: &[Changed], paths: &[String]) -> StoredResponse {
     let mut body = JsonWriter::default();
     body.begin_object();
     body.name("results");
     body.begin_array();
     for (changed, path) in changes.iter().zip(paths) {
-        write_result(&mut body, &records::answer(changed, path));
+        write_result(&mut body, &records::stored_response(changed, path));
     }
     body.end_array();
     body.end_object();
-    Answer { status: 200, location: None, etag: None, body: body.take() }
+    StoredResponse { status: 200, location: None, etag: None, body: body.take() }
 }
 
-fn write_result(json: &mut JsonWriter, answer: &Answer) {
-    let Answer { status, location, etag, body } = answer;
+fn write_result(json: &mut JsonWriter, response: &StoredResponse) {
+    let StoredResponse { status, location, etag, body } = response;
     json.begin_object();
     json.member("status", status);
     json.member("location", location);
@@ -121,7 +121,6 @@ fn parse(mut batch: JsonObject) -> Result<Vec<Operation>, ApiError> {
     Ok(operations)
 }
 
-/// Checks that an object has no other members than `known`.
 fn only_members(object: &JsonObject, known: &[&str]) -> Result<(), String> {
     match object.keys().find(|name| !known.contains(&name.as_str())) {
         Some(name) => Err(words::unknown("member", &shorten(name), known.iter().copied())),

@@ -109,7 +109,6 @@ fn parse_key(text: &str) -> Option<EntryFilter> {
     is_positive_integer(text).then(|| EntryFilter::Key(text.parse().unwrap_or(i64::MAX)))
 }
 
-/// A second in the form of `at`.
 fn parse_time(name: &str, bound: Bound, text: &str) -> Result<Option<String>, ApiError> {
     let filter = Filter { name: name.to_owned(), field: &CREATED_AT, bound };
     match parse_filter(&filter, text)? {

@@ -275,11 +275,6 @@ pub fn write_cursor(
     encode_cursor(LIST_KIND, &bytes)
 }
 
-/// Decodes a cursor of this list.
-///
-/// # Errors
-///
-/// `bad_request` if the cursor is damaged or belongs to another list.
 fn parse_cursor(
     text: &str,
     resource: &Resource,

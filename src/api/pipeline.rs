@@ -1,8 +1,8 @@
-//! Requests with a key: the checks of contract section 5 in their order, and the answer.
+//! Requests with a key: the checks of contract section 5 in their order, and the response.
 //!
-//! The first check that fails decides the answer, and whether the request counts against the rate
+//! The first check that fails decides the response, and whether the request counts against the rate
 //! limit. Example: a key without `customers:write` sends a POST. The scope stands before the rate
-//! limit, so the answer is 403, and the request does not count. In the other order, a client with a
+//! limit, so the response is 403, and the request does not count. In the other order, a client with a
 //! wrong key would soon get 429 in place of the reason.
 //!
 //! One request passes three threads. [`Api::admit`] runs in the worker that receives the request.
@@ -51,7 +51,8 @@ pub enum Lane {
 
 /// The work that answers a request.
 pub enum Job {
-    Api(Box<ApiCall>),
+    /// A request whose key is good, with the endpoints of its path.
+    Api(Box<Principal>, &'static [Endpoint]),
     Panel,
 }
 
@@ -60,12 +61,6 @@ pub struct Api {
     registry: Arc<Registry>,
     tenants: Arc<Tenants>,
     limiter: RateLimiter,
-}
-
-/// A request whose key is good.
-pub struct ApiCall {
-    pub principal: Principal,
-    endpoints: &'static [Endpoint],
 }
 
 impl Api {
@@ -91,7 +86,7 @@ impl Api {
             Ok(principal) => {
                 responder.log_tenant(&principal.tenant_name, &principal.key.prefix);
                 let lane = Lane::Tenant(principal.key.tenant_id);
-                Admission::Wait(lane, Job::Api(Box::new(ApiCall { principal, endpoints })))
+                Admission::Wait(lane, Job::Api(Box::new(principal), endpoints))
             }
             Err(error) => Admission::Respond(error.into()),
         }
@@ -99,19 +94,26 @@ impl Api {
 
     /// Makes the other checks, and answers the request. A request that writes is answered by the
     /// tenant's writer, which makes the checks from 24 on.
-    pub fn respond(&self, call: ApiCall, request: &Request, mut responder: Responder) {
-        let (tenant, action, rate_limit) = match self.check(&call, request, &mut responder) {
+    pub fn respond(
+        &self,
+        principal: Principal,
+        endpoints: &'static [Endpoint],
+        request: &Request,
+        mut responder: Responder,
+    ) {
+        let checked = self.check(&principal, endpoints, request, &mut responder);
+        let (tenant, action, rate_limit) = match checked {
             Ok(checked) => checked,
             Err(error) => return responder.send(error.into()),
         };
         // If the client asks for strict handling, every response from here on says so.
         let handling = Handling::parse(request);
         responder.add_headers(handling.header());
-        let (principal, scopes) = (&call.principal, call.principal.key.scopes);
+        let scopes = principal.key.scopes;
         let response = match action {
             Action::Read(resource) => records::read(&tenant, request, resource, scopes),
             Action::Changes => changes::read(&tenant, request, scopes),
-            Action::Whoami => changes::whoami(request, principal, rate_limit),
+            Action::Whoami => changes::whoami(request, &principal, rate_limit),
             Action::Batch | Action::Create(_) | Action::Update(_) | Action::Delete(_) => {
                 let checked = match action.resource() {
                     Some(resource) => records::check(request, resource, handling, &mut responder),
@@ -119,7 +121,7 @@ impl Api {
                 };
                 match checked {
                     Ok(write) => {
-                        let key = KeyLabel::from(call.principal.key);
+                        let key = KeyLabel::from(principal.key);
                         return make_changes(&tenant, key, request, write, responder);
                     }
                     Err(error) => Err(error),
@@ -132,7 +134,8 @@ impl Api {
     /// Makes the checks 10 to 13 of contract section 5. Checks 4 to 9 are in [`authenticate`].
     fn check(
         &self,
-        ApiCall { principal, endpoints }: &ApiCall,
+        principal: &Principal,
+        endpoints: &'static [Endpoint],
         request: &Request,
         responder: &mut Responder,
     ) -> Result<(Arc<Tenant>, Action, RateLimitStatus), ApiError> {
@@ -160,7 +163,6 @@ impl Api {
     }
 }
 
-/// Gives the changes to the tenant's writer, which also answers a repeat.
 fn make_changes(
     tenant: &Tenant,
     key: KeyLabel,
@@ -175,9 +177,9 @@ fn make_changes(
         idempotency_key,
         context: ChangeContext { at: request.received_at.timestamp(), actor },
         since: Instant::now(),
-        answer: Box::new(move |changed| match (changed, paths.as_slice()) {
-            ([changed], [path]) if !is_batch => records::answer(changed, path),
-            (_, paths) => batch::answer(changed, paths),
+        respond: Box::new(move |changed| match (changed, paths.as_slice()) {
+            ([changed], [path]) if !is_batch => records::stored_response(changed, path),
+            (_, paths) => batch::stored_response(changed, paths),
         }),
         send: Box::new(move |outcome| responder.send(respond(outcome, is_batch))),
     });
@@ -185,9 +187,9 @@ fn make_changes(
 
 fn respond(outcome: Outcome, is_batch: bool) -> Response {
     match outcome {
-        Outcome::Changed(answer) => records::response(answer),
-        Outcome::Replayed(answer) => {
-            records::response(answer).header("Idempotent-Replayed", "true")
+        Outcome::Changed(stored) => records::response(stored),
+        Outcome::Replayed(stored) => {
+            records::response(stored).header("Idempotent-Replayed", "true")
         }
         Outcome::KeyReused => ApiError::from(ErrorCode::IdempotencyKeyReused).into(),
         Outcome::Rejected(number, rejection) if is_batch => {
@@ -198,12 +200,6 @@ fn respond(outcome: Outcome, is_batch: bool) -> Response {
     }
 }
 
-/// Returns the owner of the request's API key.
-///
-/// # Errors
-///
-/// The header is missing or malformed, the key is unknown, revoked or expired, or its tenant is
-/// inactive.
 fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, ApiError> {
     let key = bearer_token(&request.headers)?;
     if !secret::is_well_formed_key(key) {

@@ -346,7 +346,6 @@ const OPERATORS: [(&str, &str); 3] = [
     ("in any", "A filter takes one value. For several values, send a request for each."),
 ];
 
-/// The message about a parameter that is not in `known`.
 fn unknown_parameter(name: &str, known: &[&str]) -> String {
     let plain = plain_name(name);
     match hint(&plain, known) {
@@ -411,7 +410,6 @@ fn hint(plain: &str, known: &[&str]) -> Option<String> {
     operation.map(|(_, hint)| (*hint).to_owned())
 }
 
-/// The bound of the range whose field has this name, or a similar one.
 fn similar_range(field: &str, suffix: &str, known: &[&str]) -> Option<String> {
     let fields = known.iter().filter_map(|name| name.strip_suffix(suffix));
     words::closest(field, fields).map(|field| format!("{field}{suffix}"))

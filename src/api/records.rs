@@ -17,8 +17,8 @@ use crate::model::{
     Rules, Scopes, Version,
 };
 use crate::store::{
-    Answer, Change, ChangeKind, Changed, Deadline, IdempotencyKey, Precondition, Reading,
-    Rejection, Tenant,
+    Change, ChangeKind, Changed, Deadline, IdempotencyKey, Precondition, Reading, Rejection,
+    StoredResponse, Tenant,
 };
 use crate::words;
 
@@ -61,7 +61,6 @@ pub(super) fn read(
     Ok(response.header("ETag", etag))
 }
 
-/// Checks that no parameter of a list stands beside `id`.
 fn check_alone(query: &Query, resource: &Resource) -> Result<(), ApiError> {
     let (known, others): (&[&str], _) = match resource.inclusions() {
         [] => (&["id", AT], "\"at\""),
@@ -161,7 +160,6 @@ fn parse_update_by(
     Err(invalid_parameter(UPDATE_BY, name, &expectation))
 }
 
-/// Checks the fields that the body names, and that it names those it must.
 fn check_values(
     resource: &'static Resource,
     kind: ChangeKind,
@@ -325,12 +323,12 @@ impl Conditions<'_> {
 }
 
 /// What is stored and sent after one change at this path.
-pub(super) fn answer(changed: &Changed, path: &str) -> Answer {
+pub(super) fn stored_response(changed: &Changed, path: &str) -> StoredResponse {
     let Changed { resource, id: RecordId(id), record, is_new } = changed;
     let Some(record) = record else {
-        return Answer { status: 204, location: None, etag: None, body: Vec::new() };
+        return StoredResponse { status: 204, location: None, etag: None, body: Vec::new() };
     };
-    Answer {
+    StoredResponse {
         status: if *is_new { 201 } else { 200 },
         location: is_new.then(|| format!("{path}?id={id}")),
         etag: Some(record.version.etag()),
@@ -338,8 +336,9 @@ pub(super) fn answer(changed: &Changed, path: &str) -> Answer {
     }
 }
 
-/// The response with a new or a stored answer.
-pub(super) fn response(Answer { status, location, etag, body }: Answer) -> Response {
+pub(super) fn response(
+    StoredResponse { status, location, etag, body }: StoredResponse,
+) -> Response {
     let response =
         if body.is_empty() { Response::empty(status) } else { Response::json_bytes(status, body) };
     let location = location.map(|location| ("Location", location));
@@ -507,7 +506,6 @@ fn shown_in_header(name: &str) -> String {
     name.chars().take(40).map(|c| if is_plain(c) { c } else { '?' }).collect()
 }
 
-/// The unknown members, with similar names that are known.
 fn name_members(resource: &Resource, unknown: &[&str]) -> String {
     let fields = resource.fields.iter().map(|field| field.name);
     let known = fields.chain(resource.natural_references().iter().map(|key| key.name.as_str()));

@@ -51,8 +51,6 @@ fn backup_text(made: &Backup) -> String {
     lines.join("\n")
 }
 
-/// Reports the tenants that the backup lacks. Returns an error if there are any, so that the exit
-/// code is 1.
 fn report_left_out(made: &Backup) -> anyhow::Result<()> {
     let left_out = &made.manifest.left_out;
     for LeftOutTenant { id, name, reason } in left_out {
@@ -126,7 +124,6 @@ pub(super) fn run_restore(
     Ok(())
 }
 
-/// Tells the operator about missing tenants and active keys.
 fn report_findings(restored: &Restored) {
     for LeftOutTenant { id, name, reason } in &restored.left_out {
         print_stderr(&format!(

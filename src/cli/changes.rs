@@ -218,7 +218,6 @@ struct UndoDocument<'a> {
     left_fields: Vec<Left>,
 }
 
-/// Takes the selected changes back in one transaction.
 fn take_back(
     file: &mut TenantFile,
     selection: &Selection,
@@ -262,7 +261,6 @@ fn extent(writing: &Writing<'_>, undone: &Undone) -> Result<(u64, u64), StoreErr
     Ok((changed, records))
 }
 
-/// A line for each resource.
 fn describe(undone: &Undone, stays: &HashMap<(&str, bool), u64>, dry_run: bool) -> String {
     let Undone { deleted, changed, created, .. } = undone;
     let mut text = String::new();

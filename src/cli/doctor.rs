@@ -24,7 +24,7 @@ use crate::store::{StoreCode, StoreError, tenants_dir};
 use crate::words::count;
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct DoctorArguments {
     /// The directory of backups; the newest must be complete, recent and undamaged
     #[arg(long, env = "TENANTDESK_BACKUPS", value_name = "DIR")]
     backups: Option<PathBuf>,
@@ -66,7 +66,7 @@ impl Diagnosis {
 
 pub(super) fn run(
     options: &GlobalOptions,
-    arguments: &Arguments,
+    arguments: &DoctorArguments,
     unknown_variables: &[String],
 ) -> anyhow::Result<()> {
     let data_dir = &options.data_dir;
@@ -138,48 +138,38 @@ fn check_free_space(data_dir: &Path) -> Diagnosis {
     Diagnosis::new("free space", state, message)
 }
 
-/// Checks that the directories and databases belong to this user, that the user can read and write
-/// them, and that others have no access. Access of others to a directory is a warning, because the
-/// owner may have set its mode; the program always creates files without access for others.
+/// Only this user may read and write the directories and databases. A directory that others can enter
+/// is a warning, because the owner may have set its mode. The program itself makes none.
 fn check_permissions(data_dir: &Path) -> Diagnosis {
     let user = geteuid().as_raw();
     // The group of a container's volume may be given access to each file in it.
     let is_volume = fs::metadata(data_dir).is_ok_and(|found| found.uid() != user);
     let (strangers, others) = if is_volume { (0o007, "o") } else { (0o077, "go") };
-    let (mut state, mut messages) = (Severity::Ok, Vec::new());
-    let (mut modes, mut foreign) = (Vec::new(), Vec::new());
+    let (mut state, mut wrong) = (Severity::Ok, Vec::new());
     for path in files_of_databases(data_dir) {
-        let is_mount = is_volume && path == data_dir;
         // SQLite may have removed it meanwhile.
         let Ok(found) = fs::metadata(&path) else { continue };
-        let (mode, name) = (found.mode() & 0o777, path.display());
+        let (mode, owner) = (found.mode() & 0o777, found.uid());
         let needed = if found.is_dir() { 0o700 } else { 0o600 };
-        if mode & needed != needed && !is_mount {
-            state = Severity::Fault;
-            modes.push(format!("{name} is closed to its owner (mode {mode:o})"));
-        } else if mode & strangers != 0 {
-            state = state.max(if found.is_dir() { Severity::Warning } else { Severity::Fault });
-            modes.push(format!("{name} is open to others (mode {mode:o})"));
+        let is_mount = is_volume && path == data_dir;
+        let is_usable = is_mount || (owner == user && mode & needed == needed);
+        if is_usable && mode & strangers == 0 {
+            continue;
         }
-        if found.uid() != user && !is_mount {
-            state = Severity::Fault;
-            foreign.push(format!("{name} belongs to {}", user_name(found.uid())));
-        }
+        let is_warning = is_usable && found.is_dir();
+        state = state.max(if is_warning { Severity::Warning } else { Severity::Fault });
+        wrong.push(format!("{} (mode {mode:o}, of {})", path.display(), user_name(owner)));
     }
-    let user = user_name(user);
-    let cures =
-        [(modes, format!("chmod -R u=rwX,{others}=")), (foreign, format!("chown -R {user}:"))];
-    for (found, cure) in cures {
-        if let Some(first) = found.first() {
-            let (number, dir) = (found.len() as u64, data_dir.display());
-            messages
-                .push(format!("{first} ({}); run: sudo {cure} {dir}", count(number, "such file")));
-        }
-    }
-    if messages.is_empty() {
-        messages.push(format!("private to {user}"));
-    }
-    Diagnosis::new("permissions", state, messages.join("; "))
+    let (user, dir) = (user_name(user), data_dir.display());
+    let message = match wrong.first() {
+        None => format!("private to {user}"),
+        Some(first) => format!(
+            "{first} is not private to {user} ({}); run: sudo chown -R {user}: {dir} && sudo chmod \
+             -R u=rwX,{others}= {dir}",
+            count(wrong.len() as u64, "such file")
+        ),
+    };
+    Diagnosis::new("permissions", state, message)
 }
 
 /// The data directory, its databases, and what SQLite keeps beside them. A directory that cannot be
@@ -261,7 +251,7 @@ fn ending_keys(registry: &Registry, now: Moment) -> Result<Vec<String>, StoreErr
 /// directory was lost.
 fn check_backup(
     data_dir: &Path,
-    arguments: &Arguments,
+    arguments: &DoctorArguments,
     registry: Option<&Registry>,
     now: Moment,
 ) -> Diagnosis {

@@ -12,7 +12,7 @@ use super::options::{GlobalOptions, reason};
 use super::serve::reachable;
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct HealthArguments {
     /// The server's address, such as http://127.0.0.1:8080, with an IP address or localhost; /readyz
     /// is added. A server with --tls-cert does not answer plain HTTP: use `curl --insecure`
     #[arg(env = "TENANTDESK_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of bytes of an answer.
 const MAX_ANSWER: u64 = 64 * 1024;
 
-pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, arguments: &HealthArguments) -> anyhow::Result<()> {
     let url = format!("http://{}/readyz", arguments.url);
     let outcome = check(arguments.url).with_context(|| format!("{url} is not ready"));
     let (is_ready, found) = match &outcome {

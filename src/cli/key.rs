@@ -17,7 +17,7 @@ use crate::store::registry::{
 use crate::words;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum KeyCommand {
     /// Create a key and print it; it cannot be shown again
     Create(NewKeyArguments),
     /// List a tenant's keys
@@ -99,13 +99,13 @@ pub(super) struct Limit(Option<NonZeroU32>);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expiry(Option<Timestamp>);
 
-pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, command: KeyCommand) -> anyhow::Result<()> {
     let now = Clock::system().now();
     match command {
-        Command::Create(arguments) => create(options, arguments, now),
-        Command::List { tenant } => list(options, &tenant, now),
-        Command::Replace { key, overlap } => replace(options, &key, overlap, now),
-        Command::Limit { key, limit: Limit(limit) } => {
+        KeyCommand::Create(arguments) => create(options, arguments, now),
+        KeyCommand::List { tenant } => list(options, &tenant, now),
+        KeyCommand::Replace { key, overlap } => replace(options, &key, overlap, now),
+        KeyCommand::Limit { key, limit: Limit(limit) } => {
             let text = match limit {
                 Some(limit) => {
                     format!("has {} a minute", words::count(limit.get().into(), "request"))
@@ -116,24 +116,24 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
                 operator.change_key(id, |key| key.rate_limit = limit).map(|(key, _)| key)
             })
         }
-        Command::Rename { key, name } => {
+        KeyCommand::Rename { key, name } => {
             change(options, &key, now, ["renamed", "has this name now"], |operator, id| {
                 operator.change_key(id, |key| key.name = name).map(|(key, _)| key)
             })
         }
-        Command::Expire { key, expires: Expiry(end) } => {
+        KeyCommand::Expire { key, expires: Expiry(end) } => {
             let text = end.map(|end| format!("expires at {end}"));
             let text = text.as_deref().unwrap_or("never expires");
             change(options, &key, now, ["expiry set", text], |operator, id| {
                 operator.change_key(id, |key| key.expires_at = end).map(|(key, _)| key)
             })
         }
-        Command::Revoke(key) => {
+        KeyCommand::Revoke(key) => {
             change(options, &key, now, ["revoked", "is revoked"], |operator, id| {
                 operator.revoke_key(id)
             })
         }
-        Command::Delete(key) => {
+        KeyCommand::Delete(key) => {
             change(options, &key, now, ["deleted", "is deleted"], |operator, id| {
                 operator.delete_key(id)
             })
@@ -141,7 +141,6 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
     }
 }
 
-/// The access to a tenant's keys, in the name of the operator.
 fn operator<'a>(registry: &'a Registry, tenant: &TenantRow, now: Moment) -> Administration<'a> {
     registry.administer(tenant.id, Admin::CommandLine, now)
 }

@@ -45,13 +45,13 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the server
-    Serve(Box<serve::Arguments>),
+    Serve(Box<serve::ServeArguments>),
     /// Create, list, rename, suspend and delete tenants
     #[command(subcommand)]
-    Tenant(tenant::Command),
+    Tenant(tenant::TenantCommand),
     /// Create, list, change, replace, revoke and delete API keys
     #[command(subcommand)]
-    Key(key::Command),
+    Key(key::KeyCommand),
     /// Import records from a workbook, a CSV or a JSON Lines file, all of them or none
     Import(import::Arguments),
     #[command(hide = true)]
@@ -71,9 +71,9 @@ enum Command {
     /// Examine every database: integrity, foreign keys, schema version
     Check,
     /// Diagnose the installation; exit code 1 if there is a fault
-    Doctor(doctor::Arguments),
+    Doctor(doctor::DoctorArguments),
     /// Ask a running server whether it is ready; exit code 1 if it is not
-    Health(health::Arguments),
+    Health(health::HealthArguments),
     /// Print the OpenAPI document of the API
     Openapi,
 }

@@ -59,7 +59,6 @@ impl GlobalOptions {
         line
     }
 
-    /// Opens the registry of an existing data directory.
     pub(super) fn open_registry(&self) -> anyhow::Result<Registry> {
         Registry::open(&self.data_dir).map_err(|error| self.explain(error))
     }
@@ -186,7 +185,6 @@ pub(super) fn find_key(
     }
 }
 
-/// A word as a shell reads it.
 fn shell_word(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=+,@".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {

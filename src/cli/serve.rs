@@ -32,7 +32,7 @@ use crate::store::registry::NewKey;
 use crate::store::{DataDir, LAST_LINE};
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ServeArguments {
     #[command(flatten)]
     config: Config,
     /// The format of the log on standard error
@@ -73,7 +73,7 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) fn run(
     options: &GlobalOptions,
-    arguments: &Arguments,
+    arguments: &ServeArguments,
     unknown_variables: &[String],
 ) -> anyhow::Result<()> {
     let (_log, lost_lines) = start_log(arguments.log_format);
@@ -191,7 +191,7 @@ fn start_log(format: LogFormat) -> (WorkerGuard, ErrorCounter) {
     (guard, lost)
 }
 
-fn configure(options: &GlobalOptions, arguments: &Arguments) -> Config {
+fn configure(options: &GlobalOptions, arguments: &ServeArguments) -> Config {
     Config { data_dir: options.data_dir.clone(), ..arguments.config.clone() }
 }
 

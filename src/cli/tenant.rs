@@ -19,7 +19,7 @@ use crate::store::registry::{Admin, Inactive, Registry, TenantRow};
 use crate::store::{DataDir, StoreCode, TenantFile};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum TenantCommand {
     /// Create a tenant and print its panel password, which cannot be shown again
     Create {
         /// Lower-case letters, digits and hyphens, at most 63
@@ -81,32 +81,36 @@ pub(super) enum Command {
     },
 }
 
-pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, command: TenantCommand) -> anyhow::Result<()> {
     let now = Clock::system().now();
     let registry = || options.open_registry();
     let (done, tenant) = match command {
-        Command::Create { name, trial_until } => return create(options, &name, trial_until, now),
-        Command::List => return list(options, now),
-        Command::Password { name, stdin, generate } => {
+        TenantCommand::Create { name, trial_until } => {
+            return create(options, &name, trial_until, now);
+        }
+        TenantCommand::List => return list(options, now),
+        TenantCommand::Password { name, stdin, generate } => {
             return set_password(options, &name, stdin, generate, now);
         }
-        Command::Delete { name, yes: false } => return refuse_deletion(options, &name),
-        Command::Delete { name, yes: true } => {
+        TenantCommand::Delete { name, yes: false } => return refuse_deletion(options, &name),
+        TenantCommand::Delete { name, yes: true } => {
             let id = registry()?.delete_tenant(&name)?;
             return options.report(
                 &json!({"done": "deleted", "id": id, "name": name}),
                 &format!("tenant {name} is deleted, with its keys, its sessions and its file"),
             );
         }
-        Command::Rename { name, new_name } => {
+        TenantCommand::Rename { name, new_name } => {
             ("renamed", registry()?.rename_tenant(&name, &new_name)?)
         }
-        Command::Suspend { name, moving } => {
+        TenantCommand::Suspend { name, moving } => {
             let reason = if moving { Inactive::Moving } else { Inactive::Suspended };
             ("suspended", suspend(options, &name, reason)?)
         }
-        Command::Activate { name } => ("activated", registry()?.activate(&name)?),
-        Command::Trial { name, until } => ("trial set", registry()?.set_trial(&name, &until)?),
+        TenantCommand::Activate { name } => ("activated", registry()?.activate(&name)?),
+        TenantCommand::Trial { name, until } => {
+            ("trial set", registry()?.set_trial(&name, &until)?)
+        }
     };
     let (name, state) = (&tenant.name, tenant.state(now));
     let trial = tenant.trial_until.as_deref().map(|until| format!(", trial until {until}"));

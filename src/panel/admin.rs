@@ -85,7 +85,6 @@ impl AdminRequest<'_> {
         }
     }
 
-    /// Why the tenant is inactive.
     fn inactive(&self) -> Option<String> {
         let tenant = &self.session.tenant;
         let reason = tenant.inactive(self.request.received_at)?;
@@ -211,7 +210,6 @@ impl AdminRequest<'_> {
         self.page(title, notice, View::KeyForm { key, form, action, rate_limit, now })
     }
 
-    /// The form that changes a key, or the confirmation of another action.
     fn key_page(&self, id: KeyId, action: &str) -> Result<Response, Notice> {
         if action == "edit" {
             let key = self.changeable_key(id)?;

@@ -70,7 +70,6 @@ impl Notice {
         Notice { text: text.into(), ..NO_NOTICE }
     }
 
-    /// The error of a form that cannot be accepted.
     pub(super) fn invalid(text: impl Into<Cow<'static, str>>) -> Notice {
         Notice { text: text.into(), ..Notice::new(422, "") }
     }
@@ -95,7 +94,6 @@ impl Notice {
         self.status >= 400
     }
 
-    /// The error of a field, or an empty text.
     fn error_of(&self, field: &str) -> &str {
         self.fields.iter().find(|(name, _)| *name == field).map_or("", |(_, error)| error)
     }
@@ -131,7 +129,6 @@ impl From<StoreError> for Notice {
     }
 }
 
-/// Why a tenant is inactive, for its admin.
 pub(super) fn inactivity(reason: Inactive, trial_until: Option<&str>) -> String {
     match (reason, trial_until) {
         (Inactive::TrialOver, Some(last_day)) => {
@@ -306,7 +303,6 @@ pub(super) enum View<'a> {
 }
 
 impl View<'_> {
-    /// The title of the tab to which the page belongs.
     fn tab(&self) -> &'static str {
         match self {
             View::SignIn { .. } | View::Failure => "",

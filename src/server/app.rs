@@ -149,7 +149,9 @@ impl Application for App {
 
     fn run(&self, job: Job, request: &Request, mut responder: Responder) {
         match job {
-            Job::Api(call) => self.api.respond(*call, request, responder),
+            Job::Api(principal, endpoints) => {
+                self.api.respond(*principal, endpoints, request, responder);
+            }
             Job::Panel => {
                 let response = self.panel.respond(request, &mut responder);
                 responder.send(response);
@@ -159,7 +161,7 @@ impl Application for App {
 
     fn overloaded(&self, job: Job) -> Response {
         match job {
-            Job::Api(_) => ApiError::overloaded().into(),
+            Job::Api(..) => ApiError::overloaded().into(),
             Job::Panel => Panel::overloaded(),
         }
     }

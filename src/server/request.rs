@@ -168,7 +168,6 @@ impl Edge {
         self.outgoing(response, &method, client.address)
     }
 
-    /// The response to a request of `method` as hyper sends it.
     fn outgoing(
         &self,
         response: hyper::Response<Cow<'static, [u8]>>,

@@ -27,8 +27,8 @@ pub use records::{
 };
 pub use registry::Registry;
 pub use tenant::{
-    Answer, Deadline, FileTransaction, IdempotencyKey, Mutation, Outcome, Tenant, TenantFile,
-    Tenants,
+    Deadline, FileTransaction, IdempotencyKey, Mutation, Outcome, StoredResponse, Tenant,
+    TenantFile, Tenants,
 };
 
 /// The version of the SQLite library in this program.

@@ -23,7 +23,7 @@ use rusqlite::Connection;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use file::{FileTransaction, TenantFile};
-pub use mutation::{Answer, IdempotencyKey, Mutation, Outcome};
+pub use mutation::{IdempotencyKey, Mutation, Outcome, StoredResponse};
 
 use super::data_dir::tenant_database;
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};

@@ -17,20 +17,20 @@ pub struct Mutation {
     pub context: ChangeContext,
     /// The client waits since then.
     pub since: Instant,
-    /// Makes the answer to these changes. It is stored under the idempotency key, in the same
+    /// Makes the response to these changes. It is stored under the idempotency key, in the same
     /// transaction.
-    pub answer: MakeAnswer,
+    pub respond: MakeResponse,
     pub send: SendOutcome,
 }
 
-pub(super) type MakeAnswer = Box<dyn Fn(&[Changed]) -> Answer + Send>;
+pub(super) type MakeResponse = Box<dyn Fn(&[Changed]) -> StoredResponse + Send>;
 
 /// Sends the outcome to the client: after the commit, or when nothing will be committed.
 pub(super) type SendOutcome = Box<dyn FnOnce(Outcome) + Send>;
 
-/// The answer to a mutation. It is stored under the idempotency key of its request.
+/// The response to a mutation. It is stored under the idempotency key of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct StoredResponse {
     /// The HTTP status.
     pub status: u16,
     /// The path of a new record.
@@ -56,9 +56,9 @@ const KEPT_FOR: i64 = 24 * 60 * 60;
 /// How a mutation ended. Only [`Outcome::Changed`] has changed anything.
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
-    Changed(Answer),
-    /// The answer of an earlier request with the same idempotency key.
-    Replayed(Answer),
+    Changed(StoredResponse),
+    /// The response to an earlier request with the same idempotency key.
+    Replayed(StoredResponse),
     /// Another request had the same idempotency key.
     KeyReused,
     /// With the number of the rejected change.
@@ -77,25 +77,25 @@ impl Reading<'_> {
         if row.get::<_, [u8; 32]>(4)? != key.request {
             return Ok(Some(Outcome::KeyReused));
         }
-        let answer = Answer {
+        let response = StoredResponse {
             status: row.get(0)?,
             location: row.get(1)?,
             etag: row.get(2)?,
             body: row.get(3)?,
         };
-        Ok(Some(Outcome::Replayed(answer)))
+        Ok(Some(Outcome::Replayed(response)))
     }
 }
 
 impl Writing<'_> {
-    /// Stores the answer to a request, in place of one that is over.
-    fn store_answer(
+    /// Stores the response to a request, in place of one that is over.
+    fn store_response(
         &self,
         IdempotencyKey { key, request }: &IdempotencyKey,
-        answer: &Answer,
+        response: &StoredResponse,
         now: Timestamp,
     ) -> Result<()> {
-        let Answer { status, location, etag, body } = answer;
+        let StoredResponse { status, location, etag, body } = response;
         self.connection()
             .prepare_cached(
                 "INSERT OR REPLACE INTO idempotency
@@ -134,11 +134,11 @@ impl Mutation {
                 Err(error) => return Ok(Outcome::Rejected(number, error.into_rejection()?)),
             }
         }
-        let answer = (self.answer)(&done);
+        let response = (self.respond)(&done);
         if let Some(key) = &self.idempotency_key {
-            writing.store_answer(key, &answer, now)?;
+            writing.store_response(key, &response, now)?;
         }
-        Ok(Outcome::Changed(answer))
+        Ok(Outcome::Changed(response))
     }
 }
 

@@ -72,9 +72,10 @@ fn delete(id: i64) -> Change {
     Change::new(&CUSTOMER, ChangeKind::Delete(RecordId(id)), Vec::new())
 }
 
-const ANSWER: Answer = Answer { status: 204, location: None, etag: None, body: Vec::new() };
+const RESPONSE: StoredResponse =
+    StoredResponse { status: 204, location: None, etag: None, body: Vec::new() };
 
-const DONE: Outcome = Outcome::Changed(ANSWER);
+const DONE: Outcome = Outcome::Changed(RESPONSE);
 
 fn failed(code: StoreCode) -> Outcome {
     Outcome::Failed(StoreError::new(code, ""))
@@ -88,7 +89,7 @@ fn mutation(outcome: &Sender<Outcome>, changes: Vec<Change>) -> Mutation {
         idempotency_key: None,
         context: context(),
         since: Instant::now(),
-        answer: Box::new(|_| ANSWER),
+        respond: Box::new(|_| RESPONSE),
         send: Box::new(move |sent| {
             let sent = match sent {
                 Outcome::Failed(error) => failed(error.code),
@@ -379,12 +380,12 @@ fn outcomes_of_group(tenant: &Tenant, submit: impl FnOnce(&Sender<Outcome>)) -> 
     let (go, may_go) = mpsc::channel::<()>();
     let (report, outcomes) = mpsc::channel();
     // It holds the writer until all others wait.
-    let answer = Box::new(move |_: &[_]| {
+    let respond = Box::new(move |_: &[_]| {
         running.send(()).unwrap();
         let _ = may_go.recv();
-        ANSWER
+        RESPONSE
     });
-    tenant.mutate(Mutation { answer, ..mutation(&report, vec![create("the first", "")]) });
+    tenant.mutate(Mutation { respond, ..mutation(&report, vec![create("the first", "")]) });
     is_running.recv().unwrap();
     submit(&report);
     drop(go);
@@ -418,15 +419,15 @@ fn a_group_in_which_a_single_change_panics_runs_again() {
     let answers = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&answers);
     let outcomes = outcomes_of_group(&tenant, |report| {
-        let answer = Box::new(move |_: &[_]| {
+        let respond = Box::new(move |_: &[_]| {
             counted.fetch_add(1, Ordering::Relaxed);
-            ANSWER
+            RESPONSE
         });
         let kept = mutation(report, vec![create("kept", "")]);
-        tenant.mutate(Mutation { answer, ..kept });
-        let answer = Box::new(|_: &[_]| panic!("on purpose"));
+        tenant.mutate(Mutation { respond, ..kept });
+        let respond = Box::new(|_: &[_]| panic!("on purpose"));
         let panics = mutation(report, vec![create("panics", "")]);
-        tenant.mutate(Mutation { answer, ..panics });
+        tenant.mutate(Mutation { respond, ..panics });
         tenant.mutate(mutation(report, vec![create("after it", "")]));
     });
     assert_eq!(outcomes, [DONE, DONE, failed(StoreCode::Other), DONE]);
@@ -446,9 +447,9 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_change_log_too() {
     let outcomes = outcomes_of_group(&tenant, |report| {
         tenant.mutate(mutation(report, vec![create("second kept", "")]));
         tenant.mutate(mutation(report, vec![create("third refused", ""), delete(9)]));
-        let answer = Box::new(|_: &[_]| panic!("on purpose"));
+        let respond = Box::new(|_: &[_]| panic!("on purpose"));
         let panics = mutation(report, vec![create("fourth panics", "")]);
-        tenant.mutate(Mutation { answer, ..panics });
+        tenant.mutate(Mutation { respond, ..panics });
         let new_name = vec![set("name", "fifth renamed")];
         let rename = Change::new(&CUSTOMER, ChangeKind::Update(RecordId(3)), new_name);
         let changes = vec![create("fifth kept", ""), rename, create("sixth kept", "")];
