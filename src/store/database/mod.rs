@@ -128,8 +128,8 @@ impl Database {
     }
 
     /// Names the file in an error of SQLite.
-    pub(crate) fn error(&self, error: rusqlite::Error) -> StoreError {
-        match StoreError::from(error) {
+    pub(crate) fn error(&self, error: impl Into<StoreError>) -> StoreError {
+        match error.into() {
             StoreError { code: StoreCode::Damaged, message } => self.damaged(message),
             StoreError { code, message } => StoreError { code, ..self.unusable(message) },
         }

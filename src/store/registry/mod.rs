@@ -291,7 +291,7 @@ impl Registry {
             hash.map(|hash| self.find_principal(&hash, now)).transpose()?;
             Ok(())
         };
-        read().map_err(|error| self.database.unusable(error))
+        read().map_err(|error| self.database.error(error))
     }
 
     fn note_damage(&self, error: &StoreError) {
