@@ -18,12 +18,12 @@ pub mod registry;
 mod tenant;
 
 pub use data_dir::{DataDir, REGISTRY_FILE, tenants_dir};
-pub(crate) use database::LAST_LINE;
+pub(crate) use database::{LAST_LINE, fold};
 pub use error::{Rejection, StoreCode, StoreError, who_refer};
 pub use records::{
     Actor, Change, ChangeContext, ChangeKind, Changed, ChangesPage, ChangesQuery, Draft,
     EntryFilter, KeyLabel, Leave, MAX_CHANGED_SINCE, Page, Position, Precondition, Reading, Reason,
-    Record, RecordVersion, Run, Selection, SentKey, Start, Target, Undo, Undone, Writing, fold,
+    Record, RecordVersion, Run, Selection, SentKey, Start, Target, Undo, Undone, Writing,
 };
 pub use registry::Registry;
 pub use tenant::{

@@ -74,14 +74,14 @@ fn an_edited_cell_is_stored_or_equal_or_a_conflict() {
     let changed = |field: &str, [then, now, file]: [&str; 3]| {
         format!(
             "line 2: {field}: changed_meanwhile: {field} was \"{then}\" at the export, is \"{now}\" \
-             since 2026-11-21T08:00:00Z (command import), and \"{file}\" in the file"
+             since 2026-11-21T08:00:00Z (the command import), and \"{file}\" in the file"
         )
     };
     let expected = [changed("phone", ["1", "2", "4"]), changed("custom.room", ["7", "8", "9"])];
     assert_eq!(errors, expected);
     let emptied = format!("{{\"id\":2,\"phone\":null,\"updated_at\":\"{EXPORTED}\"}}");
     let errors = faults(&fixture, by(&CUSTOMER, JSON, "id", NOW), &emptied);
-    assert!(errors[0].ends_with("(command import), and empty in the file"), "{errors:?}");
+    assert!(errors[0].ends_with("(the command import), and empty in the file"), "{errors:?}");
     let job = Job { overwrite: true, ..by(&CUSTOMER, CSV, "id", NOW) };
     assert_eq!(counts(fixture.import(job, text.as_bytes()).0), (0, 1, 0));
     assert_eq!(customer(&fixture, 2), ["Zwei", "4", "Bonn", "9"]);
@@ -154,7 +154,7 @@ fn a_record_that_is_gone_is_a_conflict_if_its_row_was_edited() {
     assert_eq!(
         faults(&fixture, by_number, &row("K-1,Eins,Bonn")),
         ["line 2: customer_number: changed_meanwhile: the customer has another customer_number \
-          since 2026-11-21T08:00:00Z (command import), and city is \"Bonn\" in the file"]
+          since 2026-11-21T08:00:00Z (the command import), and city is \"Bonn\" in the file"]
     );
     let errors = faults(&fixture, by_number, &row("K-77,Eins,Bonn"));
     assert!(errors[0].starts_with("line 2: customer_number: not_found: No customer had the"));

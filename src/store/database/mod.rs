@@ -368,13 +368,18 @@ fn configure(connection: &Connection, role: Role, lock_wait: Duration) -> rusqli
         // The journals of savepoints: a mutation changes a page of each index.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
     }
-    add_contains(connection)
+    add_functions(connection)
 }
 
-/// `contains(text, word, …)`: whether a text has all words. SQLite's own `instr` takes length ×
-/// length on hostile text.
-fn add_contains(connection: &Connection) -> rusqlite::Result<()> {
-    connection.create_scalar_function("contains", -1, FunctionFlags::SQLITE_UTF8, |arguments| {
+/// The functions of statements:
+///
+/// - `contains(text, word, …)`: whether a text has all words. SQLite's own `instr` takes length ×
+///   length on hostile text.
+/// - `search_text(text, …)`: the text in which a search looks.
+/// - `trimmed(text)`: a text without white space (Unicode) at both ends.
+fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    connection.create_scalar_function("contains", -1, flags, |arguments| {
         let text = arguments.get_raw(0).as_bytes()?;
         for word in 1..arguments.len() {
             if memmem::find(text, arguments.get_raw(word).as_bytes()?).is_none() {
@@ -382,7 +387,37 @@ fn add_contains(connection: &Connection) -> rusqlite::Result<()> {
             }
         }
         Ok(true)
+    })?;
+    connection.create_scalar_function("search_text", -1, flags, |arguments| {
+        let mut search = SearchText::default();
+        for text in 0..arguments.len() {
+            if let Some(text) = arguments.get_raw(text).as_str_or_null()? {
+                search.add(text);
+            }
+        }
+        Ok(search.0)
+    })?;
+    connection.create_scalar_function("trimmed", 1, flags, |arguments| {
+        Ok(arguments.get::<Option<String>>(0)?.map(|text| text.trim().to_owned()))
     })
+}
+
+/// The text in which `q` searches: folded texts, one a line. A word of `q` has no white space, and so
+/// stays within one.
+#[derive(Default)]
+pub(crate) struct SearchText(pub(crate) String);
+
+impl SearchText {
+    pub(crate) fn add(&mut self, text: &str) {
+        self.0.push_str(&fold(text));
+        self.0.push('\n');
+    }
+}
+
+/// Unicode's full case folding: SQLite's own folds letter by letter, so that `strasse` would miss
+/// `Straße`.
+pub(crate) fn fold(text: &str) -> String {
+    unicase::UniCase::unicode(text).to_folded_case()
 }
 
 /// Opens a database without WAL mode and without a check of its schema: for copies.
@@ -391,7 +426,7 @@ pub(crate) fn open_plain(path: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(LOCK_WAIT)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
-    add_contains(&connection)?;
+    add_functions(&connection)?;
     Ok(connection)
 }
 

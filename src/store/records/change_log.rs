@@ -282,6 +282,10 @@ pub struct ChangesPage {
 const BY: &str = "iif(by_prefix IS NULL, json_object('kind', 'command', 'name', by_name),
     json_object('kind', 'key', 'id', by_key, 'name', by_name, 'prefix', by_prefix)) AS by";
 
+/// Who made a change, as messages say it: `key 3 "office"`, `the command import`.
+pub(super) const AUTHOR: &str = "iif(by_prefix IS NULL, 'the command ' || by_name,
+    printf('key %s\"%s\"', coalesce(by_key || ' ', ''), by_name))";
+
 /// The columns of an entry. `fields`, `before` and `by` are JSON text.
 const ENTRY_COLUMNS: &str = "seq, at, resource, record_id, action, request_id,
     json(fields) AS fields, coalesce(json(before), 'null') AS before";

@@ -3,9 +3,10 @@
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, params_from_iter};
 
-use super::read::{MAX_PAGE, Reading, Statements, fold, including, read_value, write_row};
+use super::read::{MAX_PAGE, Reading, Statements, including, read_value, write_row};
 use crate::json_writer::JsonWriter;
 use crate::model::{Bound, Field, ID, KeysetPosition, ListQuery, RecordId, Value};
+use crate::store::database::fold;
 use crate::store::error::Result;
 
 /// If at most this many records pass a filter, they are found by the filter's index and then

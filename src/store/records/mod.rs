@@ -7,8 +7,7 @@
 //! | `references` | the records that natural keys name |
 //! | `list` | pages: the statement, keyset position, JSON |
 //! | `change_log` | the entry and the version of each change, pages of entries |
-//! | `versions` | the versions that a record has had |
-//! | `past` | the records as they were at a moment |
+//! | `past` | the records as they were at a moment, and the versions of one record |
 //! | `undo` | the former state of records, and the way back to it |
 
 mod change_log;
@@ -17,7 +16,6 @@ mod past;
 mod read;
 mod references;
 mod undo;
-mod versions;
 mod write;
 
 pub use change_log::{
@@ -26,12 +24,10 @@ pub use change_log::{
 };
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
-pub use past::MAX_CHANGED_SINCE;
-pub(super) use past::Shown;
-pub use read::{Reading, Record, fold};
+pub use past::{MAX_CHANGED_SINCE, RecordVersion};
+pub use read::{Reading, Record};
 pub use references::SentKey;
 pub use undo::{Leave, Reason, Undo, Undone};
-pub use versions::RecordVersion;
 pub use write::{Change, ChangeKind, Changed, Draft, Precondition, Target, Writing};
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
 use crate::model::validation::custom_to_text;
 use crate::model::{ALL, Field, Inclusion, Kind, RecordId, Resource, Value, Version};
-use crate::store::database;
+use crate::store::database::{self, SearchText};
 use crate::store::error::{Rejection, Result, StoreError};
 
 /// A page ends after the record with which its JSON text has this many bytes (contract sections 4
@@ -372,26 +372,14 @@ pub(super) fn damaged_text(
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())
 }
 
-/// Unicode's full case folding: SQLite's own folds letter by letter, so that `strasse` would miss
-/// `Straße`.
-pub fn fold(text: &str) -> String {
-    unicase::UniCase::unicode(text).to_folded_case()
-}
-
-/// The text in which `q` searches: the folded text of all searched fields, one a line: a word of `q` has no white space and so
-/// stays within one.
 pub(super) fn search_text(resource: &Resource, values: &[Value]) -> String {
-    let mut text = String::new();
-    let mut add = |value: &str| {
-        text.push_str(&fold(value));
-        text.push('\n');
-    };
+    let mut search = SearchText::default();
     for (field, value) in resource.fields.iter().zip(values) {
         match value {
-            Value::Text(value) if field.is_searched() => add(value),
-            Value::Custom(custom) => custom.values().for_each(|value| add(value)),
+            Value::Text(value) if field.is_searched() => search.add(value),
+            Value::Custom(custom) => custom.values().for_each(|value| search.add(value)),
             _ => (),
         }
     }
-    text
+    search.0
 }

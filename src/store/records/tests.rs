@@ -20,6 +20,7 @@ use crate::model::{
 use crate::store::backup::check::change_log_problems;
 use crate::store::data_dir::TENANT;
 use crate::store::database::{Database, Role};
+use crate::store::fold;
 
 fn tenant_file() -> (tempfile::TempDir, Connection) {
     let directory = tempfile::tempdir().unwrap();

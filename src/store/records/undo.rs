@@ -14,23 +14,18 @@
 //! A million records would not fit into memory. Temporary tables list the selected entries and the
 //! records that are concerned, and the caller gets each record and field that stays when it is found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use rusqlite::{Row, params};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::change_log::{IS_SELECTED, Selection};
-use super::read::read_value;
+use super::change_log::{AUTHOR, IS_SELECTED, Selection};
 use super::write::{CUSTOMER, Draft, EMPLOYEE_ID, Target, Writing};
 use crate::clock::Timestamp;
 use crate::model::validation::{CUSTOM_PREFIX, MAX_CUSTOM_FIELDS};
 use crate::model::{ALL, Field, RecordId, Resource, Value};
 use crate::store::error::{Rejection, Result, StoreError, who_refer};
-
-/// Who made an entry, as messages say it.
-const BY: &str = "iif(by_prefix IS NULL, 'the command ' || by_name,
-    printf('key %s\"%s\"', coalesce(by_key || ' ', ''), by_name))";
 
 /// Numbers of records or fields by the plural of their resource.
 type Counts = BTreeMap<String, u64>;
@@ -167,7 +162,7 @@ impl Undo<'_> {
         // Somebody else keeps a created record by any later entry, and another one by its deletion.
         let sql = format!(
             "SELECT id, first, last, (SELECT before ->> 'created_at' FROM changes WHERE seq = last),
-               (SELECT {BY} FROM changes WHERE seq = other AND other > first
+               (SELECT {AUTHOR} FROM changes WHERE seq = other AND other > first
                   AND (?2 OR other = last AND action = 'deleted'))
              FROM temp.concerned WHERE resource = ?1
                AND ((SELECT action FROM changes WHERE seq = first) = 'created') = ?2"
@@ -201,30 +196,31 @@ impl Undo<'_> {
     /// Takes the entries of a record back, from the last to the first one.
     fn take_back(&self, resource: &'static Resource, row: &Row<'_>, target: Target) -> Left {
         let (id, first, last): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let sql = "SELECT seq FROM changes INDEXED BY changes_by_record
+                   WHERE resource = ? AND record_id = ? AND seq IN temp.selected";
+        let mut statement = self.writing.connection().prepare_cached(sql)?;
+        let rows = statement.query_map(params![resource.plural, id], |row| row.get(0))?;
+        let selected: HashSet<i64> = rows.collect::<rusqlite::Result<_>>()?;
         let (mut fields, mut author) = (Fields::new(), Author::Present);
         if let Target::Stored(record) = &target {
             for (field, value) in resource.fields.iter().zip(&record.values) {
                 take_back(&mut fields, field, value.clone(), &author);
             }
         }
-        let sql = format!(
-            "SELECT key, value, action = 'deleted', iif(seq IN temp.selected, NULL, {BY})
-             FROM changes INDEXED BY changes_by_record, json_each(coalesce(before, '{{\"\":0}}'))
-             WHERE resource = ? AND record_id = ? AND seq BETWEEN ? AND ? ORDER BY seq DESC"
-        );
-        let mut statement = self.writing.connection().prepare_cached(&sql)?;
-        let mut rows = statement.query(params![resource.plural, id, first, last])?;
-        while let Some(row) = rows.next()? {
+        self.writing.entries(resource, RecordId(id), first..=last, &mut |entry| {
             // A deletion changes no value. If the record came back with another value, the undo
             // that created the record again has changed it.
-            if !row.get::<_, bool>(2)? {
-                author = row.get::<_, Option<_>>(3)?.map_or(Author::Selected, Author::Other);
+            if !entry.is_deletion {
+                author = match selected.contains(&entry.seq) {
+                    true => Author::Selected,
+                    false => Author::Other(entry.author),
+                };
             }
-            if let Some(field) = resource.field(&row.get::<_, String>(0)?) {
-                let value = field.trimmed(read_value(row.get_ref(1)?, field.kind)?);
+            for (field, value) in entry.before.into_iter().flatten() {
                 take_back(&mut fields, field, value, &author);
             }
-        }
+            true
+        })?;
         self.save(resource, target, &fields)
     }
 

@@ -13,7 +13,7 @@ use crate::model::{PastMoment, Resource, TenantId, Version};
 use crate::store::data_dir::tenant_database;
 use crate::store::database::{self, Database, Role, wait_for};
 use crate::store::error::{Result, StoreError};
-use crate::store::records::{ChangeContext, Reading, Shown, Writing};
+use crate::store::records::{ChangeContext, Reading, Writing};
 
 /// A tenant's file, open for one command.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl TenantFile {
             if let Some((resource, last)) = self.past {
                 let referred = resource.inclusions().iter().map(|inclusion| inclusion.resource);
                 for resource in [resource].into_iter().chain(referred) {
-                    reading.look_back(resource, last, Shown::All)?;
+                    reading.look_back(resource, last, None, &[])?;
                 }
             }
             work(reading)
