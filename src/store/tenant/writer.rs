@@ -100,13 +100,16 @@ pub(super) fn log_failure(
     error: StoreError,
 ) -> StoreError {
     let (file, cause) = (database.path().display(), &error.message);
+    let kind = match &error.code {
+        code @ (StoreCode::Busy | StoreCode::Interrupted | StoreCode::DiskFull) => code.clone(),
+        _ => StoreCode::Unavailable,
+    };
     let mut last = failure.lock();
-    let is_logged =
-        |(code, at): &(StoreCode, Instant)| *code == error.code && at.elapsed() < LOG_PAUSE;
+    let is_logged = |(last, at): &(StoreCode, Instant)| *last == kind && at.elapsed() < LOG_PAUSE;
     if last.as_ref().is_some_and(is_logged) {
         return error;
     }
-    match error.code {
+    match kind {
         StoreCode::Busy => {
             tracing::warn!(%file, cause, "another program, such as an import, uses the tenant's file");
         }
@@ -116,7 +119,7 @@ pub(super) fn log_failure(
         StoreCode::DiskFull => tracing::error!(%file, cause, "the disk is full"),
         _ => tracing::error!(%file, cause, "the tenant's file cannot be used"),
     }
-    *last = Some((error.code.clone(), Instant::now()));
+    *last = Some((kind, Instant::now()));
     error
 }
 
