@@ -75,8 +75,7 @@ fn health_and_readiness_need_no_key_and_ignore_parameters() {
 
 #[test]
 fn a_tenant_that_is_down_does_not_count_for_readiness() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let api = tenant.with_scopes(ALL);
     std::fs::remove_file(tenant.file()).unwrap();
     api.get("/customers.php").fails_with(503, "tenant_unavailable");

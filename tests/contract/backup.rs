@@ -52,8 +52,7 @@ fn a_backup_is_a_private_directory_named_by_its_time() {
 
 #[test]
 fn everything_is_restored_on_another_machine() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let key = tenant.key(ALL);
     tenant.key(ALL);
     tenant.key_command("revoke", &tenant.key(ALL));
@@ -135,8 +134,7 @@ fn a_tenant_that_is_created_beside_a_restore_has_a_file_of_its_own() {
 
 #[test]
 fn a_missing_or_damaged_file_is_restored_while_the_server_runs() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let api = tenant.with_scopes(ALL);
     api.customer("Eins");
     server.cli(&["backup", "backups"]).done();
@@ -162,8 +160,7 @@ fn a_missing_or_damaged_file_is_restored_while_the_server_runs() {
 /// SQLite before.
 #[test]
 fn records_written_after_another_command_are_kept() {
-    let mut server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (mut server, tenant) = TestServer::with_tenant();
     let api = tenant.with_scopes(ALL);
     api.customer("Eins");
     for day in ["2020-01-01", "2020-01-02"] {
@@ -465,8 +462,7 @@ const RECORDS: &str = "/customers.php";
 
 #[test]
 fn a_running_server_has_the_new_name_from_the_next_request_on() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     server.tenant("other");
     let api = tenant.with_scopes(ALL);
     api.customer("Kept");
@@ -497,8 +493,7 @@ fn a_running_server_has_the_new_name_from_the_next_request_on() {
 
 #[test]
 fn a_backup_from_before_is_restored_under_the_new_name_while_the_server_runs() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let key = tenant.key(ALL);
     let api = server.with_key(&key.key);
     api.customer("Eins");

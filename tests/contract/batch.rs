@@ -325,8 +325,7 @@ fn what_is_wrong_with_the_batch_itself_is_refused_before_anything_runs() {
 
 #[test]
 fn every_operation_needs_its_scope_before_any_runs() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = TestServer::with_unlimited_tenant();
     let all = tenant.with_scopes(ALL);
     let api = tenant.with_scopes(&["customers:write"]);
     let hardware = operation("POST", "/hardware.php", json!({"name": "Laptop"}));
@@ -352,8 +351,8 @@ fn every_operation_needs_its_scope_before_any_runs() {
 
 #[test]
 fn a_batch_counts_as_one_request() {
-    let server = Setup::plain().option("--rate-limit").option("3").start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, tenant) = Setup::plain().option("--rate-limit").option("3").start_with_tenant();
+    let api = tenant.with_scopes(ALL);
     let operations: Vec<Value> =
         (0..100).map(|n| post_customer(&format!("Customer {n}"))).collect();
     assert_eq!(run(&api, &operations).is(200).limit("Remaining"), 2);
@@ -472,8 +471,7 @@ fn the_body_of_one_operation_may_exceed_the_limit_of_a_request() {
 
 #[test]
 fn the_checks_of_a_batch_have_their_order() {
-    let server = Setup::plain().option("--rate-limit").option("9").start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = Setup::plain().option("--rate-limit").option("9").start_with_tenant();
     let reader = tenant.with_scopes(&["customers:read"]);
     let large = "x".repeat((1 << 20) + 1);
     let json = |api: &Api, target: &str, body: &str| api.post_bytes(target, body);

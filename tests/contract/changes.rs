@@ -34,8 +34,7 @@ fn outline(entries: &[Value]) -> Vec<String> {
 
 #[test]
 fn each_change_has_an_entry() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let key = tenant.key(ALL);
     let api = server.with_key(&key.key);
     let id = uuid();
@@ -220,8 +219,8 @@ fn parameters_are_checked() {
 #[test]
 fn filters_find_the_entries_of_a_key_a_request_an_action_and_a_time() {
     // The entries that are dated back must not be removed as too old.
-    let server = Setup::plain().option("--keep-changes").option("3650d").start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) =
+        Setup::plain().option("--keep-changes").option("3650d").start_with_tenant();
     let (office, script) = (tenant.key(ALL), tenant.key_named("script", ALL));
     let [api, other] = [&office, &script].map(|key| server.with_key(&key.key));
     let run = uuid();
@@ -290,8 +289,7 @@ fn filters_belong_to_the_cursor() {
 
 #[test]
 fn a_key_sees_entries_of_its_resources_alone() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = TestServer::with_tenant();
     let all = tenant.with_scopes(ALL);
     let reader = tenant.with_scopes(&["hardware:read"]);
     let (now, page) = (cursor(&reader, "?cursor=now"), reader.get(CHANGES).body);
@@ -313,8 +311,7 @@ fn a_key_sees_entries_of_its_resources_alone() {
 
 #[test]
 fn a_key_without_a_scope_for_reading_is_refused() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = TestServer::with_tenant();
     let writer = tenant.with_scopes(&["customers:write", "hardware:write"]);
     let reply = writer.get(CHANGES).fails_with(403, "insufficient_scope");
     for scope in ["customers:read", "employees:read", "hardware:read"] {
@@ -354,8 +351,7 @@ fn the_command_prints_the_newest_entries_last() {
 
 #[test]
 fn the_command_selects_entries_as_undo_does() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let (office, script) = (tenant.key(ALL), tenant.key_named("script", ALL));
     let [api, other] = [&office, &script].map(|key| server.with_key(&key.key));
     for number in 0..60 {
@@ -445,8 +441,7 @@ fn date_last(file: &std::path::Path, at: &str) {
 
 #[test]
 fn a_clock_that_was_wrong_once_dates_no_later_change() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let (api, file) = (tenant.with_scopes(ALL), tenant.file());
     let start = clock(&file, "+0 seconds");
     let created = |name: &str| {
@@ -529,8 +524,7 @@ fn a_cursor_misses_nothing_by_the_end_of_entries_that_its_key_may_not_see() {
 
 #[test]
 fn a_cursor_from_before_a_restore_is_gone() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let api = tenant.with_scopes(ALL);
     api.customer("Eins");
     server.cli(&["backup", "backups"]).done();
@@ -555,8 +549,7 @@ fn a_cursor_from_before_a_restore_is_gone() {
 
 #[test]
 fn names_are_those_of_the_moment_of_the_change() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let made =
         server.cli_json(&["key", "create", "acme", "--name", "Büro \"1\" \\", "--scope", "all"]);
     server.with_key(made["key"].as_str().unwrap()).customer("Eins");

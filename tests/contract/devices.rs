@@ -89,8 +89,7 @@ fn a_customer_other_than_the_employees_is_refused() {
 
 #[test]
 fn an_employee_takes_the_devices_along() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = TestServer::with_unlimited_tenant();
     let (api, mover) = (tenant.with_scopes(ALL), tenant.with_scopes(&["employees:write"]));
     two_customers(&api);
     for employee in [json!(1), json!(2), json!(null), json!(1)] {
@@ -128,8 +127,7 @@ fn an_employee_takes_the_devices_along() {
 
 #[test]
 fn a_request_moves_at_most_999_devices_along() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_unlimited_api();
     two_customers(&api);
     for _ in 0..2 {
         api.employee(1);
@@ -169,8 +167,7 @@ fn a_request_moves_at_most_999_devices_along() {
 
 #[test]
 fn a_file_names_the_customer_of_a_device_by_number_or_address() {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_unlimited_api();
     for (number, email) in [("C-1", "eins@shop.example"), ("C-2", "zwei@shop.example")] {
         let body = json!({"name": number, "customer_number": number, "email": email});
         let customer = api.create("/customers.php", body);

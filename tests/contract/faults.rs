@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
@@ -45,8 +45,8 @@ impl Fixture {
         // Reads rely for a moment on the last look at the file's path.
         until("the tenant is down", || (self.api.get(RECORDS).status == 503).then_some(()));
         // Longer than a failure is cached, so that the file is opened again more than once.
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_millis(1_300) {
+        for _ in 0..6 {
+            thread::sleep(Duration::from_millis(250));
             for target in [RECORDS, "/hardware.php", "/employees.php?id=1"] {
                 self.api.get(target).fails_with(503, "tenant_unavailable");
             }
@@ -301,8 +301,9 @@ struct SyncFixture {
 impl SyncFixture {
     fn new() -> SyncFixture {
         let syncs = Syncs::new();
-        let server = syncs.observe_server(Setup::without_rate_limit()).start();
-        let api = server.tenant("acme").with_scopes(ALL);
+        let (server, tenant) =
+            syncs.observe_server(Setup::without_rate_limit()).start_with_tenant();
+        let api = tenant.with_scopes(ALL);
         api.customer("Before");
         SyncFixture { syncs, server, api }
     }

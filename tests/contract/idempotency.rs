@@ -149,8 +149,7 @@ fn the_path_counts_without_v1_and_a_deletions_body_does_not() {
 
 #[test]
 fn a_key_belongs_to_the_tenant_with_any_of_its_api_keys() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let (one, two) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
     let other = server.tenant("other").with_scopes(ALL);
     let key = uuid();
@@ -187,8 +186,8 @@ fn only_successes_are_remembered() {
 #[test]
 fn after_24_hours_it_runs_anew() {
     // Later than the system's clock, by which stored responses are removed.
-    let server = InProcess::at("2096-11-20T19:30:00Z");
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, tenant) = InProcess::at("2096-11-20T19:30:00Z");
+    let api = tenant.with_scopes(ALL);
     let key = uuid();
     let first = post(&api, &key, "Daily").is(201);
     server.advance(12 * 3600);
@@ -209,8 +208,7 @@ fn after_24_hours_it_runs_anew() {
 /// Another process holds the file's lock, so that the file takes no writes.
 #[test]
 fn a_repeat_needs_no_write() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = TestServer::with_unlimited_tenant();
     let api = tenant.with_scopes(ALL);
     let key = uuid();
     let first = post(&api, &key, "Once").is(201);

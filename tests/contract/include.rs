@@ -77,7 +77,7 @@ fn a_record_comes_with_those_it_belongs_to() {
 fn lists_find_the_same_in_the_same_order_with_include() {
     let (_server, api) = TestServer::with_unlimited_api();
     fill(&api);
-    for sort in ["id", "name", "employee_id", "customer_id", "asset_tag", "created_at"] {
+    for sort in ["id", "name", "employee_id"] {
         for filter in ["", "&name=Thing%201", "&customer_id=2", "&q=thing", "&asset_tag=null"] {
             for direction in ["", "-"] {
                 let list = format!("/hardware.php?limit=5&sort={direction}{sort}{filter}");
@@ -93,8 +93,7 @@ fn lists_find_the_same_in_the_same_order_with_include() {
 
 #[test]
 fn each_included_resource_needs_its_scope_and_the_refusal_counts() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = TestServer::with_tenant();
     fill(&tenant.with_scopes(ALL));
     let refused = |scopes: &[&str], target: &str, lacking: &str| {
         let api = tenant.with_scopes(scopes);

@@ -80,8 +80,7 @@ fn an_end_in_the_past_fails_and_one_that_is_none_is_wrong_usage() {
 
 #[test]
 fn a_key_has_a_limit_of_its_own_until_it_is_taken_back() {
-    let mut server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (mut server, tenant) = TestServer::with_tenant();
     let key = tenant.key_with(ALL, &["--rate-limit", "3"]);
     let other = tenant.key(ALL);
     let expect = |server: &TestServer, limit: i64, remaining: i64| {
@@ -188,8 +187,7 @@ fn a_wrong_key_or_tenant_is_answered_in_the_words_of_the_program() {
 
 #[test]
 fn without_an_overlap_the_old_key_is_expired_at_once() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let old = tenant.key(ALL);
     let new = tenant.replace_key(&old, "0");
     server.with_key(&old.key).get(RECORDS).fails_with(401, "expired_api_key");
@@ -199,8 +197,7 @@ fn without_an_overlap_the_old_key_is_expired_at_once() {
 
 #[test]
 fn the_new_key_has_the_name_scopes_limit_and_end_of_the_old_one() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let options = ["--expires", "2999-06-30", "--rate-limit", "7"];
     let old = tenant.key_with(&["customers:read", "hardware:write"], &options);
     let made = server.cli_json(&["key", "replace", "acme", &old.id.to_string()]);

@@ -13,8 +13,7 @@ const RECORDS: &str = "/customers.php";
 
 #[test]
 fn only_the_hash_of_a_key_is_stored() {
-    let mut server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (mut server, tenant) = TestServer::with_tenant();
     let key = tenant.key(ALL);
     server.with_key(&key.key).get(RECORDS).is(200);
     server.stop();
@@ -58,8 +57,8 @@ fn a_key_has_at_least_40_characters() {
 
 #[test]
 fn the_scheme_is_bearer_in_any_case_with_any_spaces_or_tabs() {
-    let server = TestServer::start();
-    let key = server.tenant("acme").key(ALL).key;
+    let (server, tenant) = TestServer::with_tenant();
+    let key = tenant.key(ALL).key;
     let by = |value: String| server.anonymous().authorized_by(&value).get(RECORDS);
     for good in ["Bearer ", "bearer ", "BEARER ", "bEaReR    ", "Bearer\t", "Bearer \t  \t"] {
         by(format!("{good}{key}")).is(200);
@@ -104,8 +103,8 @@ fn two_authorization_headers_are_a_bad_request() {
 
 #[test]
 fn a_key_is_read_from_nowhere_else() {
-    let server = TestServer::start();
-    let key = server.tenant("acme").key(ALL).key;
+    let (server, tenant) = TestServer::with_tenant();
+    let key = tenant.key(ALL).key;
     let anyone = server.anonymous();
     for name in ["X-API-Key", "Api-Key", "Proxy-Authorization", "Cookie", "X-Authorization"] {
         let reply = anyone.call("GET", RECORDS).header(name, &format!("Bearer {key}")).send();
@@ -118,8 +117,7 @@ fn a_key_is_read_from_nowhere_else() {
 
 #[test]
 fn each_scope_opens_its_own_operations_and_no_others() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = TestServer::with_tenant();
     let all = tenant.with_scopes(ALL);
     let customer = all.customer("Needed");
     let employee = all.employee(customer);
@@ -148,8 +146,7 @@ fn each_scope_opens_its_own_operations_and_no_others() {
 
 #[test]
 fn a_key_that_was_revoked_or_deleted_is_refused_from_the_next_request_on() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let key = tenant.key(ALL);
     let api = server.with_key(&key.key);
     let other = tenant.with_scopes(ALL);
@@ -165,8 +162,7 @@ fn a_key_that_was_revoked_or_deleted_is_refused_from_the_next_request_on() {
 
 #[test]
 fn no_change_follows_a_suspension() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_unlimited_tenant();
     let api = tenant.with_scopes(ALL);
     api.customer("Kept");
     let write = || api.call("POST", RECORDS).json(&json!({"name": "Late"})).start();
@@ -216,8 +212,7 @@ fn no_change_follows_a_suspension() {
 
 #[test]
 fn a_tenant_that_moves_lets_its_clients_wait_and_is_restored_as_suspended() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let api = tenant.with_scopes(ALL);
     tenant.ask("suspend", &["--moving"]);
     let refused = api.get(RECORDS).fails_with(503, "tenant_unavailable");
@@ -237,8 +232,7 @@ fn a_tenant_that_moves_lets_its_clients_wait_and_is_restored_as_suspended() {
 
 #[test]
 fn a_trial_that_is_over_takes_effect_at_the_next_request() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = TestServer::with_tenant();
     let api = tenant.with_scopes(ALL);
     api.get(RECORDS).is(200);
     tenant.ask("trial", &["2020-01-31"]);
@@ -257,8 +251,7 @@ fn a_trial_that_is_over_takes_effect_at_the_next_request() {
 
 #[test]
 fn the_last_use_of_a_key_is_listed_at_once() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let used = tenant.key(&["customers:read"]);
     let refused = tenant.key(&["customers:read"]);
     let last_use = |id: i64| server.listed_key(id)["last_used_at"].clone();

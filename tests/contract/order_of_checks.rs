@@ -49,8 +49,7 @@ fn the_endpoint_before_the_header_before_the_key() {
 
 #[test]
 fn the_key_before_the_tenant_before_its_database_before_the_scope() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let reader = tenant.with_scopes(&["hardware:read"]);
     let [revoked, deleted, expired] = [(); 3].map(|()| tenant.key(ALL));
     tenant.replace_key(&expired, "0");

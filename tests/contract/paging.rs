@@ -154,13 +154,10 @@ fn a_page_ends_with_4_mib_and_no_record_is_lost() {
         body["employee_id"] = json!(1);
         api.create(PATH, body);
     }
-    for sort in ["id", "-name", "employee_id"] {
-        let target = format!("{PATH}?sort={sort}&include=employee,customer");
-        let pages = walk(&api, &target);
-        let ids: Vec<i64> = pages.concat().iter().map(|it| it["id"].as_i64().unwrap()).collect();
-        assert_eq!(ids, api.ids(&format!("{PATH}?sort={sort}")), "{sort}");
-        assert_eq!((pages.len(), ids.len()), (2, 60), "{sort}");
-    }
+    let pages = walk(&api, &format!("{PATH}?sort=-name&include=employee,customer"));
+    let ids: Vec<i64> = pages.concat().iter().map(|it| it["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids, api.ids(&format!("{PATH}?sort=-name")));
+    assert_eq!((pages.len(), ids.len()), (2, 60));
     for n in 0..120 {
         api.put("/customers.php?id=1", json!({"city": n.to_string()})).is(200);
     }

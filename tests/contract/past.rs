@@ -16,8 +16,8 @@ use crate::support::{ALL, Api, InProcess, TestServer, database, encoded};
 const START: &str = "2030-05-01T10:00:00Z";
 
 fn served() -> (InProcess, Api) {
-    let server = InProcess::at(START);
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, tenant) = InProcess::at(START);
+    let api = tenant.with_scopes(ALL);
     (server, api)
 }
 
@@ -384,7 +384,7 @@ fn every_state_of_a_history_can_be_read_again() {
     let backups = backups.to_str().unwrap();
     let mut saved = None;
     for round in 0..14 {
-        (0..12).for_each(|_| history.change(&mut rng));
+        (0..8).for_each(|_| history.change(&mut rng));
         match (round, saved) {
             (4, _) => {
                 history.end_round();
@@ -410,7 +410,7 @@ fn every_state_of_a_history_can_be_read_again() {
         }
         history.end_round();
     }
-    (0..40).for_each(|_| history.compare(&mut rng));
+    (0..20).for_each(|_| history.compare(&mut rng));
     for resource in RESOURCES {
         history.compare_export(rng.below(history.states.len()), resource);
     }

@@ -11,8 +11,8 @@ const RECORDS: &str = "/customers.php";
 
 #[test]
 fn a_window_opens_with_the_first_request_and_lasts_a_minute() {
-    let server = InProcess::at("2026-11-20T19:30:17Z");
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, tenant) = InProcess::at("2026-11-20T19:30:17Z");
+    let api = tenant.with_scopes(ALL);
     server.advance(5);
     for window in 0..3 {
         let opened = server.unix_seconds();
@@ -38,8 +38,7 @@ fn a_window_opens_with_the_first_request_and_lasts_a_minute() {
 
 #[test]
 fn sixteen_threads_at_once_let_exactly_a_hundred_through() {
-    let server = InProcess::at("2026-11-20T19:30:00Z");
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = InProcess::at("2026-11-20T19:30:00Z");
     for round in 0..3 {
         let api = tenant.with_scopes(ALL);
         let (passed, start) = (AtomicUsize::new(0), Barrier::new(16));
@@ -66,8 +65,7 @@ fn sixteen_threads_at_once_let_exactly_a_hundred_through() {
 
 #[test]
 fn what_is_refused_before_does_not_count_and_what_fails_after_does() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let key = tenant.key(&["customers:read", "customers:write"]);
     let api = server.with_key(&key.key);
     assert_eq!(api.get(RECORDS).limit("Remaining"), 99);
@@ -102,8 +100,7 @@ fn a_repeat_counts_and_carries_its_own_numbers() {
 
 #[test]
 fn each_key_has_a_window_of_its_own() {
-    let server = Setup::plain().option("--rate-limit").option("3").start();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = Setup::plain().option("--rate-limit").option("3").start_with_tenant();
     let (one, two) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
     for _ in 0..3 {
         assert_eq!(one.get(RECORDS).is(200).limit("Limit"), 3);

@@ -34,8 +34,8 @@ fn fields_of(
 
 #[test]
 fn text_is_measured_in_characters_whatever_their_bytes() {
-    let server = TestServer::without_rate_limit();
-    each_resource(&server.tenant("acme"), |api, resource, smallest| {
+    let (_server, tenant) = TestServer::with_unlimited_tenant();
+    each_resource(&tenant, |api, resource, smallest| {
         for field in fields_of(resource, |kind| matches!(kind, Kind::Text { .. })) {
             let Kind::Text { min, max } = field.kind else { continue };
             for letter in ["a", "ü", "語", "𝄞", "e\u{301}"] {
@@ -121,8 +121,7 @@ fn a_text_of_one_line_loses_white_space_at_both_ends() {
 
 #[test]
 fn a_text_of_one_line_has_no_hidden_character_unless_it_is_stored() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = TestServer::with_unlimited_tenant();
     let api = tenant.with_scopes(ALL);
     let body = json!({"name": "Good", "customer_number": "C-1"});
     let one = format!("/customers.php?id={}", api.create("/customers.php", body));
@@ -170,15 +169,9 @@ fn own_code(kind: Kind) -> &'static str {
 
 #[test]
 fn null_the_empty_string_and_white_space_are_empty() {
-    let server = TestServer::without_rate_limit();
-    let empties = [
-        json!(null),
-        json!(""),
-        json!(" "),
-        json!("\t\r\n "),
-        json!("\u{a0}\u{2003}\u{3000}\u{2028}\u{85}"),
-    ];
-    each_resource(&server.tenant("acme"), |api, resource, smallest| {
+    let (_server, tenant) = TestServer::with_unlimited_tenant();
+    let empties = [json!(null), json!(""), json!("\t\r\n \u{a0}\u{2003}\u{3000}\u{2028}\u{85}")];
+    each_resource(&tenant, |api, resource, smallest| {
         let mut full = smallest.clone();
         for (n, field) in fields(resource).enumerate() {
             if field.references.is_none() {
@@ -210,8 +203,8 @@ fn null_the_empty_string_and_white_space_are_empty() {
 
 #[test]
 fn all_failing_fields_come_together_in_their_order() {
-    let server = TestServer::start();
-    each_resource(&server.tenant("acme"), |api, resource, smallest| {
+    let (_server, tenant) = TestServer::with_tenant();
+    each_resource(&tenant, |api, resource, smallest| {
         let mut body = Map::new();
         let mut faults = Vec::new();
         // Sent backwards; the answer has the order of section 2.
@@ -328,8 +321,8 @@ fn dates_exist_and_are_written_in_one_way() {
 
 #[test]
 fn enumerated_values_are_exactly_those() {
-    let server = TestServer::without_rate_limit();
-    each_resource(&server.tenant("acme"), |api, resource, smallest| {
+    let (_server, tenant) = TestServer::with_unlimited_tenant();
+    each_resource(&tenant, |api, resource, smallest| {
         for field in fields_of(resource, |kind| matches!(kind, Kind::Choice(_))) {
             let Kind::Choice(names) = field.kind else { continue };
             for name in names {
@@ -394,8 +387,8 @@ fn an_e_mail_address_of_more_than_254_characters_is_too_long() {
 
 #[test]
 fn unknown_and_read_only_fields_are_ignored() {
-    let server = TestServer::start();
-    each_resource(&server.tenant("acme"), |api, resource, smallest| {
+    let (_server, tenant) = TestServer::with_tenant();
+    each_resource(&tenant, |api, resource, smallest| {
         let mut body = smallest.clone();
         for (name, value) in [
             ("id", json!(777)),
@@ -470,8 +463,8 @@ fn unknown_members_are_named_and_a_strict_request_has_none() {
 
 #[test]
 fn the_timestamps_are_equal_at_first_and_a_put_that_changes_a_value_moves_one() {
-    let server = InProcess::at("2026-11-20T19:30:00.9Z");
-    each_resource(&server.tenant("acme"), |api, resource, smallest| {
+    let (server, tenant) = InProcess::at("2026-11-20T19:30:00.9Z");
+    each_resource(&tenant, |api, resource, smallest| {
         let made = api.post(resource.path, smallest.clone()).created();
         let created = made["created_at"].as_str().unwrap().to_owned();
         assert!(is_timestamp(&created) && created.starts_with("2026-11-20T19:3"), "{created}");
@@ -492,8 +485,8 @@ fn the_timestamps_are_equal_at_first_and_a_put_that_changes_a_value_moves_one() 
 
 #[test]
 fn timestamps_are_utc_in_whole_seconds() {
-    let server = InProcess::at("2026-11-20T23:59:59.999Z");
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, tenant) = InProcess::at("2026-11-20T23:59:59.999Z");
+    let api = tenant.with_scopes(ALL);
     let made = api.post("/customers.php", json!({"name": "Late"})).created();
     assert_eq!(made["created_at"], "2026-11-20T23:59:59Z");
     server.advance_millis(1);

@@ -25,8 +25,7 @@ fn owners(device: &Value) -> [&Value; 2] {
 
 #[test]
 fn a_number_or_an_address_stands_for_an_id() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
+    let (_server, tenant) = TestServer::with_unlimited_tenant();
     two_customers(&tenant.with_scopes(ALL));
     // A script that registers a computer needs to read nothing.
     let api = tenant.with_scopes(&["employees:write", "hardware:write"]);

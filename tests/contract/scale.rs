@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tenantdesk::model::{HARDWARE, Kind};
 
 use crate::support::client::Call;
-use crate::support::{ALL, Api, Reply, TestServer, encoded};
+use crate::support::{Api, Reply, TestServer, encoded};
 
 const PATH: &str = "/hardware.php";
 
@@ -361,8 +361,7 @@ fn write_csv(path: &Path, count: i64) {
 
 /// Does everything there is to do beside so many records.
 fn run(count: i64) -> Table {
-    let server = TestServer::without_rate_limit();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, api) = TestServer::with_unlimited_api();
     let mut scale = Scale { server, api, count, table: Table::default() };
     scale.import();
     scale.lists();

@@ -19,8 +19,9 @@ fn post(api: &Api) -> u16 {
 
 #[test]
 fn a_tenant_at_its_size_is_read_and_takes_deletions() {
-    let server = Setup::without_rate_limit().option("--max-tenant-size").option("1MiB").start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (server, tenant) =
+        Setup::without_rate_limit().option("--max-tenant-size").option("1MiB").start_with_tenant();
+    let api = tenant.with_scopes(ALL);
     let other = server.tenant("other").with_scopes(ALL);
     let key = uuid();
     let first = || {
@@ -77,8 +78,7 @@ fn fill(directory: &Path, left: u64) {
 #[test]
 #[ignore = "runs in mounts of its own"]
 fn on_a_small_disk() {
-    let mut server = TestServer::without_rate_limit();
-    let acme = server.tenant("acme");
+    let (mut server, acme) = TestServer::with_unlimited_tenant();
     let (key, api) = (acme.key(ALL), acme.with_scopes(ALL));
     let other = server.tenant("other");
     let others = other.with_scopes(ALL);

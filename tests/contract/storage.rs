@@ -11,8 +11,7 @@ const RECORDS: &str = "/customers.php";
 
 #[test]
 fn files_and_directories_are_private_to_the_owner() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let api = tenant.with_scopes(ALL);
     api.customer("Private");
     let paths = [tree(&server.data()), vec![server.data()]].concat();
@@ -45,8 +44,7 @@ fn a_tenants_file_of_a_newer_schema_makes_that_tenant_unavailable() {
 
 #[test]
 fn a_registry_of_a_newer_schema_ends_every_command() {
-    let mut server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (mut server, tenant) = TestServer::with_tenant();
     server.stop();
     database(&server.registry_file()).pragma_update(None, "user_version", 99).unwrap();
     let commands: [&[&str]; 7] = [
@@ -121,8 +119,9 @@ fn a_signal_ends_a_server_that_waits_for_a_command() {
 #[test]
 fn a_killed_server_leaves_nothing_in_the_temporary_directory() {
     let temporary = tempfile::tempdir().unwrap();
-    let mut server = Setup::plain().variable("TMPDIR", temporary.path().to_str().unwrap()).start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (mut server, tenant) =
+        Setup::plain().variable("TMPDIR", temporary.path().to_str().unwrap()).start_with_tenant();
+    let api = tenant.with_scopes(ALL);
     let entries = || tree(temporary.path()).len();
     api.customer("Served");
     assert_eq!(entries(), 0, "while it serves: {:?}", tree(temporary.path()));

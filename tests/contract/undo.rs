@@ -74,11 +74,10 @@ fn change(rng: &mut Random, api: &Api) {
 /// `MODEL_SEED` repeats a run.
 #[test]
 fn an_undo_since_a_moment_brings_back_its_state_and_can_be_undone() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_unlimited_tenant();
     let api = tenant.with_scopes(ALL);
     let mut rng = Random::new(seed("MODEL_SEED"));
-    for _ in 0..4 {
+    for _ in 0..3 {
         (0..20).for_each(|_| change(&mut rng, &api));
         let moment = state(&api);
         end_yesterday(&tenant);
@@ -197,11 +196,10 @@ fn check_owner(
 /// `MODEL_SEED` repeats a run.
 #[test]
 fn an_undo_by_a_key_takes_each_field_back_and_can_be_undone() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_unlimited_tenant();
     let apis = [tenant.with_scopes(ALL), tenant.with_scopes(ALL)];
     let mut rng = Random::new(seed("MODEL_SEED"));
-    for _ in 0..5 {
+    for _ in 0..3 {
         end_yesterday(&tenant);
         let mut history = vec![(false, state(&apis[0]))];
         for _ in 0..30 {
@@ -288,8 +286,7 @@ fn an_undo_by_a_key_takes_each_field_back_and_can_be_undone() {
 
 #[test]
 fn a_field_that_somebody_else_changed_later_stays_and_the_others_go_back() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let (intern, office) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
     for name in ["Eins", "Zwei", "Drei", "Vier"] {
         let custom = json!({"room": "1", "key": "A"});
@@ -335,8 +332,7 @@ fn a_field_that_somebody_else_changed_later_stays_and_the_others_go_back() {
 
 #[test]
 fn a_deleted_record_comes_back_with_what_others_changed_before() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let (intern, office) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
     let customer = json!({"name": "Eins", "city": "Kiel", "street": "Weg 1"});
     office.create("/customers.php", customer);
@@ -387,8 +383,7 @@ fn what_one_batch_deleted_comes_back_with_ids_and_times() {
 
 #[test]
 fn each_record_that_stays_has_its_reason() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let (api, other) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
     let custom: BTreeMap<String, &str> = (0..20).map(|n| (format!("n{n}"), "1")).collect();
     api.create("/customers.php", json!({"name": "Full", "custom": custom}));
@@ -430,8 +425,7 @@ fn each_record_that_stays_has_its_reason() {
 /// A record from before a stricter rule, of a suspended tenant.
 #[test]
 fn a_client_that_sends_the_id_of_a_command_or_of_another_key_adds_nothing_to_it() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let (api, other) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
     std::fs::write(server.home().join("c.csv"), "name\nOne\nTwo\n").unwrap();
     server.cli(&["import", "acme", "customers", "c.csv"]).done();
@@ -473,8 +467,7 @@ fn an_undo_of_most_records_asks_for_yes() {
 
 #[test]
 fn values_that_rules_refuse_come_back() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let api = tenant.with_scopes(ALL);
     api.customer("Eins");
     let sql = "UPDATE customers SET email = 'none', notes = printf('%.9000c', 'x')";
@@ -515,8 +508,7 @@ fn a_device_follows_its_employee_back() {
 /// The devices 1 to 6, and employee 6: who had them, what the intern did, what the office did then.
 #[test]
 fn a_device_keeps_employee_and_customer_if_only_one_may_go_back() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let (intern, office) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
     for name in ["Eins", "Zwei", "Drei"] {
         office.customer(name);
@@ -611,8 +603,8 @@ fn an_import_says_how_to_take_it_back() {
 
 #[test]
 fn a_full_tenant_takes_only_deletions_back() {
-    let server = Setup::without_rate_limit().option("--max-tenant-size").option("1MiB").start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) =
+        Setup::without_rate_limit().option("--max-tenant-size").option("1MiB").start_with_tenant();
     let api = tenant.with_scopes(ALL);
     api.customer("Deleted");
     let deleted = request(&api.delete("/customers.php?id=1").is(204));
@@ -631,8 +623,7 @@ fn a_full_tenant_takes_only_deletions_back() {
 
 #[test]
 fn an_undo_needs_all_entries_since_its_beginning() {
-    let server = Setup::plain().option("--keep-changes").option("1d").start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = Setup::plain().option("--keep-changes").option("1d").start_with_tenant();
     let api = tenant.with_scopes(ALL);
     let old = request(&api.post("/customers.php", json!({"name": "Old"})));
     let sql = "UPDATE changes SET at = '2026-01-02T03:04:05Z'";
@@ -700,8 +691,7 @@ fn an_undo_goes_by_the_order_of_the_entries_if_the_clock_was_wrong() {
 
 #[test]
 fn a_restored_tenant_has_the_change_log_of_its_backup() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let api = tenant.with_scopes(ALL);
     api.customer("Eins");
     end_yesterday(&tenant);
@@ -763,8 +753,7 @@ fn an_undo_by_a_key_ignores_changes_of_another_data_directory_that_a_restore_bro
 /// The past of a record needs them.
 #[test]
 fn each_entry_keeps_the_version_and_the_time_that_it_replaced() {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_unlimited_tenant();
     let api = tenant.with_scopes(ALL);
     let mut rng = Random::new(seed("MODEL_SEED"));
     (0..60).for_each(|_| change(&mut rng, &api));

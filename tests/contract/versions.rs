@@ -300,8 +300,7 @@ fn states(api: &Api) -> Vec<(String, Value)> {
 
 #[test]
 fn no_version_comes_twice_after_a_restore() {
-    let server = TestServer::start();
-    let acme = server.tenant("acme");
+    let (server, acme) = TestServer::with_tenant();
     let api = acme.with_scopes(ALL);
     api.customer("Eins");
     api.customer("Zwei");

@@ -8,8 +8,7 @@ const WHOAMI: &str = "/whoami.php";
 
 #[test]
 fn it_describes_the_key_of_the_request() {
-    let server = InProcess::at("2026-11-20T19:30:42Z");
-    let tenant = server.tenant("acme");
+    let (server, tenant) = InProcess::at("2026-11-20T19:30:42Z");
     let scopes = ["customers:read", "hardware:write"];
     let key = tenant.key_with(&scopes, &["--expires", "2999-06-30", "--rate-limit", "7"]);
     let listed = server.cli_json(&["key", "list", "acme"])[0].clone();
@@ -50,8 +49,7 @@ const RECORDS: &str = "/customers.php";
 
 #[test]
 fn a_date_stands_for_its_last_second_and_from_then_on_the_key_is_expired() {
-    let server = InProcess::at("2999-06-29T12:00:00Z");
-    let tenant = server.tenant("acme");
+    let (server, tenant) = InProcess::at("2999-06-29T12:00:00Z");
     let key = tenant.key_with(ALL, &["--expires", "2999-06-30"]);
     assert_eq!(server.listed_key(key.id)["expires_at"], "2999-06-30T23:59:59Z");
     let api = server.with_key(&key.key);
@@ -89,8 +87,7 @@ fn announcements(api: &Api) -> Vec<Option<String>> {
 
 #[test]
 fn the_last_14_days_are_announced_after_the_scope_check() {
-    let server = InProcess::at("2999-06-01T00:00:00Z");
-    let tenant = server.tenant("acme");
+    let (server, tenant) = InProcess::at("2999-06-01T00:00:00Z");
     let ends = server.with_key(&tenant.key_with(ALL, &["--expires", "2999-06-30"]).key);
     let lasts = tenant.with_scopes(ALL);
     let reader =
@@ -115,8 +112,8 @@ fn the_last_14_days_are_announced_after_the_scope_check() {
 
 #[test]
 fn a_refusal_by_the_rate_limit_announces_the_end_too() {
-    let server = Setup::plain().option("--rate-limit").option("1").start();
-    let key = server.tenant("acme").key_with(ALL, &["--expires", "14d"]);
+    let (server, tenant) = Setup::plain().option("--rate-limit").option("1").start_with_tenant();
+    let key = tenant.key_with(ALL, &["--expires", "14d"]);
     let row = server.listed_key(key.id);
     let end = row["expires_at"].as_str();
     let api = server.with_key(&key.key);

@@ -29,8 +29,7 @@ impl Fixture {
     }
 
     pub(crate) fn with(setup: Setup) -> Fixture {
-        let server = setup.start();
-        let tenant = server.tenant("acme");
+        let (server, tenant) = setup.start_with_tenant();
         let key = tenant.key(ALL).key;
         Fixture { server, tenant, key }
     }

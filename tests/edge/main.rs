@@ -2,7 +2,7 @@
 //! (`edge_server`), or to the shipped binary with its databases (`fixture`).
 
 #[path = "../support/mod.rs"]
-#[expect(dead_code, reason = "each test binary needs another part of it")]
+#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
 
 mod attacks;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::support::{ALL, Api, TestServer, example};
 
 fn desk_with_a_key() -> (TestServer, Api, String) {
-    let server = TestServer::start();
-    let key = server.tenant("acme").key(ALL).key;
+    let (server, tenant) = TestServer::with_tenant();
+    let key = tenant.key(ALL).key;
     let api = server.with_key(&key);
     (server, api, key)
 }
@@ -145,8 +145,8 @@ cd "$directory"
 /// Runs a script with a client, and checks what it did and printed.
 fn run_client(language: &Language, script: &str, check: fn(&Api, &str)) {
     let Language { program, arguments, start } = language;
-    let server = TestServer::without_rate_limit();
-    let key = server.tenant("acme").key(ALL).key;
+    let (server, tenant) = TestServer::with_unlimited_tenant();
+    let key = tenant.key(ALL).key;
     let script = format!("{start}{script}");
     let said = run(&server, &key, program, &[*arguments, &[&script]].concat(), "");
     check(&server.with_key(&key), &said);

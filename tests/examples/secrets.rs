@@ -28,8 +28,7 @@ fn file(server: &TestServer, name: &str, text: &str) -> PathBuf {
 
 #[test]
 fn fail2ban_reads_failed_sign_ins_and_unknown_keys_from_the_log() {
-    let server = TestServer::start();
-    let acme = server.tenant("acme");
+    let (server, acme) = TestServer::with_tenant();
     let api = server.with_key(&acme.key(ALL).key);
     api.customer("Shop");
     api.get("/customers.php?id=9").is(404);
@@ -62,8 +61,8 @@ fn fail2ban_reads_failed_sign_ins_and_unknown_keys_from_the_log() {
 
 #[test]
 fn the_rule_for_scanners_finds_keys_and_nothing_else() {
-    let server = TestServer::start();
-    let key = server.tenant("acme").key(ALL).key;
+    let (server, tenant) = TestServer::with_tenant();
+    let key = tenant.key(ALL).key;
     let rule = block(&document("SECURITY.md"), "[[rules]]");
     let regex = rule.split("'''").nth(1).unwrap();
     let count = |text: &str| {

@@ -208,8 +208,8 @@ impl Drop for Follower {
 
 /// A server, and a client with its key.
 fn fixture(setup: Setup) -> (TestServer, Api, String) {
-    let server = setup.start();
-    let key = server.tenant("acme").key(ALL).key;
+    let (server, tenant) = setup.start_with_tenant();
+    let key = tenant.key(ALL).key;
     let api = server.with_key(&key);
     (server, api, key)
 }

@@ -76,8 +76,7 @@ fn damage(file: &Path, text: &str) {
 /// Some requests fail, and those that `/readyz` could make do not.
 #[test]
 fn damage_of_the_registry_that_a_request_meets_is_reported_everywhere() {
-    let mut server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (mut server, tenant) = TestServer::with_tenant();
     let first = tenant.with_scopes(ALL);
     server.stop();
     let more =

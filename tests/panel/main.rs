@@ -24,8 +24,7 @@ struct Panel {
 
 impl Panel {
     fn new() -> Panel {
-        let service = InProcess::at("2026-11-20T19:30:42Z");
-        let acme = service.tenant("acme");
+        let (service, acme) = InProcess::at("2026-11-20T19:30:42Z");
         Panel { service, acme }
     }
 

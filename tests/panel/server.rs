@@ -92,8 +92,7 @@ fn sign_in_at_once(
 
 #[test]
 fn wrong_sign_ins_at_once_are_counted_as_those_in_a_row() {
-    let server = TestServer::start();
-    let tenant = server.tenant("acme");
+    let (server, tenant) = TestServer::with_tenant();
     let names = vec![tenant.name; 8];
     let mut statuses = sign_in_at_once(&server, &names, "not the password", || ());
     statuses.sort_unstable();

@@ -150,8 +150,7 @@ fn a_form_keeps_the_end_that_the_operator_sets_while_it_waits() {
 
 #[test]
 fn a_session_outlives_a_restart_and_dies_with_its_tenant() {
-    let mut server = TestServer::start();
-    let acme = server.tenant("acme");
+    let (mut server, acme) = TestServer::with_tenant();
     let mut browser = Browser::at(&server, "127.0.0.1");
     browser.sign_in("acme", &acme.password).is(303);
     server.restart();

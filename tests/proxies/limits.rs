@@ -37,8 +37,8 @@ fn assert_refused(answer: &Answer, status: u16, code: &str) {
 
 #[test]
 fn a_body_over_64_kib_is_a_413_of_the_service_and_one_of_megabytes_is_cut() {
-    let server = TestServer::start();
-    let key = server.tenant("acme").key(ALL).key;
+    let (server, tenant) = TestServer::with_tenant();
+    let key = tenant.key(ALL).key;
     let head = |proxy: &Proxy, length: usize| {
         let host = proxy.host();
         format!(

@@ -13,7 +13,7 @@ use tenantdesk::http::{Method, Request, Responder, Response};
 use tenantdesk::metrics::Metrics;
 use tenantdesk::server::{App, Application, Listeners, Probe, Server, ServerError};
 
-use super::server::DataDir;
+use super::server::{DataDir, Tenant};
 
 /// A service within the test. It is a [`DataDir`] too.
 pub(crate) struct InProcess {
@@ -30,27 +30,18 @@ impl std::ops::Deref for InProcess {
 }
 
 impl InProcess {
-    /// Serves with a clock that stands at `start`, RFC 3339, and the contract's rate limit.
-    pub(crate) fn at(start: &str) -> InProcess {
+    /// Serves the tenant `acme` with a clock that stands at `start`, RFC 3339, and the contract's
+    /// rate limit.
+    pub(crate) fn at(start: &str) -> (InProcess, Tenant) {
         let data_dir = DataDir::new(false);
+        let tenant = data_dir.tenant("acme");
         let clock = Clock::manual(start.parse().unwrap());
         let rate_limit = NonZeroU32::new(100).unwrap();
         let config = Config { rate_limit, ..config(&data_dir) };
         let app = open(&config, clock.clone()).unwrap();
         let service = serve(app, &config, clock.clone()).unwrap();
         data_dir.set_address(service.address);
-        InProcess { data_dir, service: Some(service), clock }
-    }
-
-    /// Serves what `change` makes of a fresh application, with a rate limit that is out of the way.
-    pub(crate) fn made_of(change: impl FnOnce(Arc<App>) -> Arc<dyn Application>) -> InProcess {
-        let data_dir = DataDir::new(false);
-        let clock = Clock::system();
-        let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
-        let app = open(&config, clock.clone()).unwrap();
-        let service = serve(change(app), &config, clock.clone()).unwrap();
-        data_dir.set_address(service.address);
-        InProcess { data_dir, service: Some(service), clock }
+        (InProcess { data_dir, service: Some(service), clock }, tenant)
     }
 
     pub(crate) fn advance(&self, seconds: u64) {

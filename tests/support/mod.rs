@@ -28,8 +28,9 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// The time after which a test fails. It is generous, so that a busy machine does not fail a test.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -38,12 +39,14 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 #[track_caller]
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
+    let mut pause = Duration::from_millis(1);
     loop {
         if let Some(value) = ask() {
             return value;
         }
         assert!(Instant::now() < deadline, "deadline exceeded; waited until {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
 
@@ -58,13 +61,19 @@ pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::R
     }
 }
 
-/// Sends a process the signal of this name, such as `TERM`. The shell has `kill` on every machine.
-/// After `STOP`, waits until no thread runs: on a busy machine, some go on for a while, and could
-/// take a lock.
+/// Sends a process the signal of this name, such as `TERM`. After `STOP`, waits until no thread
+/// runs: on a busy machine, some go on for a while, and could take a lock.
 #[track_caller]
 pub(crate) fn signal(process: u32, name: &str) {
-    let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {process}")).status();
-    assert!(sent.unwrap().success());
+    let signal = match name {
+        "CONT" => Signal::CONT,
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "STOP" => Signal::STOP,
+        "TERM" => Signal::TERM,
+        _ => panic!("{name} is no signal of a test"),
+    };
+    kill_process(Pid::from_raw(process.try_into().unwrap()).unwrap(), signal).unwrap();
     if name == "STOP" {
         until("the process is stopped", || is_stopped(process).then_some(()));
     }

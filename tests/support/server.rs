@@ -170,10 +170,19 @@ impl DataDir {
         Api::new(Arc::clone(self), Some(key))
     }
 
-    /// Makes a tenant.
+    /// Makes a tenant. If acme is the first one, it is a copy ([`WITH_TENANT`]).
     #[track_caller]
     pub(crate) fn tenant(self: &Arc<DataDir>, name: &str) -> Tenant {
-        self.tenant_with(name, &[])
+        if name != "acme" || self.unprivileged || self.data().exists() {
+            return self.tenant_with(name, &[]);
+        }
+        WITH_TENANT.copy_to(self);
+        Tenant {
+            data_dir: Arc::clone(self),
+            name: name.to_owned(),
+            id: 1,
+            password: WITH_TENANT.secrets[0].clone(),
+        }
     }
 
     /// Makes a tenant with further options.
@@ -417,19 +426,19 @@ impl Tenant {
     }
 }
 
-/// A data directory with the tenant `acme` and a key with every scope. Most tests start with a
-/// copy, because the two commands and the hash of the password take longer than many a test.
-static ACME: LazyLock<PreparedDir> = LazyLock::new(|| {
+/// A data directory with the tenant `acme`. Most tests start with a copy, because the command and
+/// the hash of the password take longer than many a test.
+static WITH_TENANT: LazyLock<PreparedDir> = LazyLock::new(|| {
     let data_dir = DataDir::new(false);
-    let key = data_dir.tenant("acme").key(ALL).key;
-    let data = data_dir.data();
-    let read = |path: PathBuf| {
-        let permissions = path.metadata().unwrap().permissions();
-        let content = path.is_file().then(|| std::fs::read(&path).unwrap());
-        (path.strip_prefix(data_dir.home()).unwrap().to_owned(), permissions, content)
-    };
-    let paths = std::iter::once(data.clone()).chain(super::tree(&data));
-    PreparedDir { paths: paths.map(read).collect(), secrets: data_dir.secrets(), key }
+    data_dir.tenant_with("acme", &[]);
+    PreparedDir::of(&data_dir)
+});
+
+/// The same with a key of every scope, which is its last secret.
+static WITH_KEY: LazyLock<PreparedDir> = LazyLock::new(|| {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme").key(ALL);
+    PreparedDir::of(&data_dir)
 });
 
 /// The paths of a data directory, parents first, and the secrets that its commands printed.
@@ -437,11 +446,21 @@ struct PreparedDir {
     /// A file has a content, a directory has none.
     paths: Vec<(PathBuf, std::fs::Permissions, Option<Vec<u8>>)>,
     secrets: Vec<String>,
-    key: String,
 }
 
 impl PreparedDir {
-    fn copy_to(&self, data_dir: &Arc<DataDir>) -> Api {
+    fn of(data_dir: &DataDir) -> PreparedDir {
+        let data = data_dir.data();
+        let read = |path: PathBuf| {
+            let permissions = path.metadata().unwrap().permissions();
+            let content = path.is_file().then(|| std::fs::read(&path).unwrap());
+            (path.strip_prefix(data_dir.home()).unwrap().to_owned(), permissions, content)
+        };
+        let paths = std::iter::once(data.clone()).chain(super::tree(&data));
+        PreparedDir { paths: paths.map(read).collect(), secrets: data_dir.secrets() }
+    }
+
+    fn copy_to(&self, data_dir: &DataDir) {
         for (path, permissions, content) in &self.paths {
             let path = data_dir.home().join(path);
             match content {
@@ -451,7 +470,6 @@ impl PreparedDir {
             std::fs::set_permissions(&path, permissions.clone()).unwrap();
         }
         self.secrets.iter().for_each(|secret| data_dir.keep_secret(secret));
-        data_dir.with_key(&self.key)
     }
 }
 
@@ -523,11 +541,20 @@ impl Setup {
         self.start_at(data_dir)
     }
 
-    /// Starts on a copy of [`ACME`], and returns a client of that tenant with every scope.
+    /// Starts with the tenant `acme`.
+    #[track_caller]
+    pub(crate) fn start_with_tenant(self) -> (TestServer, Tenant) {
+        let data_dir = DataDir::new(self.unprivileged);
+        let tenant = data_dir.tenant("acme");
+        (self.start_at(data_dir), tenant)
+    }
+
+    /// Starts with the tenant `acme`, and returns a client of that tenant with every scope.
     #[track_caller]
     fn start_with_api(self) -> (TestServer, Api) {
         let data_dir = DataDir::new(false);
-        let api = ACME.copy_to(&data_dir);
+        WITH_KEY.copy_to(&data_dir);
+        let api = data_dir.with_key(WITH_KEY.secrets.last().unwrap());
         (self.start_at(data_dir), api)
     }
 
@@ -631,6 +658,18 @@ impl TestServer {
     #[track_caller]
     pub(crate) fn without_rate_limit() -> TestServer {
         Setup::without_rate_limit().start()
+    }
+
+    /// The shipped binary with the tenant `acme`.
+    #[track_caller]
+    pub(crate) fn with_tenant() -> (TestServer, Tenant) {
+        Setup::plain().start_with_tenant()
+    }
+
+    /// The same with a rate limit that no test reaches.
+    #[track_caller]
+    pub(crate) fn with_unlimited_tenant() -> (TestServer, Tenant) {
+        Setup::without_rate_limit().start_with_tenant()
     }
 
     /// The shipped binary with the tenant `acme`, and a client of that tenant with every scope.

@@ -107,8 +107,9 @@ impl Recorder {
 pub(crate) fn record(seed: u64, syncs: &Syncs) -> Vec<Timed<Operation>> {
     let mut random = Random::new(seed);
     let disturbance = Disturbance::ALL[(seed % 5) as usize];
-    let mut server = syncs.observe_server(Setup::without_rate_limit()).start();
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (mut server, tenant) =
+        syncs.observe_server(Setup::without_rate_limit()).start_with_tenant();
+    let api = tenant.with_scopes(ALL);
     let recorder = Recorder::default();
     let tenant = Tenant::default();
     let count = 8 << random.below(3);

@@ -8,19 +8,19 @@ use tenantdesk::model;
 
 use super::{fuzz, words};
 use crate::support::raw::{Answer, Client, request};
-use crate::support::{ALL, InProcess, encoded, schema};
+use crate::support::{ALL, TestServer, encoded, schema};
 
 /// A service whose tenant has records that others may refer to, and one connection to it.
 struct Fixture {
-    _server: InProcess,
+    _server: TestServer,
     key: String,
     client: RefCell<Client>,
 }
 
 impl Fixture {
     fn new() -> Fixture {
-        let server = InProcess::made_of(|app| app);
-        let key = server.tenant("acme").key(ALL).key;
+        let (server, tenant) = TestServer::with_unlimited_tenant();
+        let key = tenant.key(ALL).key;
         let api = server.with_key(&key);
         for n in 0..10 {
             let employee = api.employee(api.customer(&format!("needle {n}")));
