@@ -379,31 +379,6 @@ def existing_data_is_not_overwritten_and_an_interrupted_command_can_be_repeated(
 
 
 @test
-def one_tenant_is_brought_back_as_it_was_at_a_moment():
-    copy, first = Copy(), Machine()
-    (_, acme), (_, other) = first.tenant("acme"), first.tenant("other")
-    first.serve().customer(acme, "Kept")
-    copying = copy.begin(first)
-    copy.await_same(first, "acme")
-    # The time has a resolution of one second.
-    moment = int(time.time()) + 1
-    until("the second is over", lambda: time.time() > moment)
-    first.customer(acme, "By mistake")
-    copy.await_same(first, "acme")
-    first.customer(other, "Meanwhile")
-    script = adapted("README.md", {
-        "file:///mnt/elsewhere/tenantdesk": f"file://{copy.directory}", "7.db": "1.db", "/var/lib/tenantdesk": first.data,
-        "2026-11-21T10:00:00Z": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment)),
-        "tenantdesk --data": f"{BINARY} --data", "litestream restore": f"{LITESTREAM} restore"}).split("```sh\n")[1].split("```")[0]
-    run(["sh", "-euc", script])
-    assert [record["name"] for record in customers(first, acme).values()] == ["Kept"] and first.total(other) == 1
-    kill(copying)
-    copy.begin(first)
-    first.customer(acme, "After")
-    copy.await_same(first, "acme")
-
-
-@test
 def commands_go_on_beside_the_copy():
     copy, first = Copy(), Machine()
     made = [first.tenant(f"shop-{number}") for number in range(4)]
