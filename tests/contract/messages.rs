@@ -366,6 +366,7 @@ fn lists(messages: &mut Messages) {
         "/customers.php?status_in=active,inactive",
         "/customers.php?city=Kiel&city=Bonn",
         "/customers.php?api_key=x",
+        "/hardware.php?employee_number=E-1",
         "/customers.php?sort=name+desc",
         "/customers.php?sort=city,-name",
         "/customers.php?sort=custom.room",

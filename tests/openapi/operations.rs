@@ -182,7 +182,7 @@ pub(crate) fn parameters(action: Action) -> Vec<Value> {
             let own = names.iter().find(|name| name.ends_with("_number"));
             update_by["example"] = json!(own);
             parameters.push(update_by);
-            parameters.extend(shared(&["IdempotencyKey", "IfMatch", "IfNew", "Prefer"]));
+            parameters.extend(shared(&["IdempotencyKey", "IfFound", "IfNew", "Prefer"]));
         }
         Action::Update(_) => {
             parameters.extend(shared(&["Id", "IdempotencyKey", "IfMatch", "Prefer"]))
@@ -243,7 +243,11 @@ pub(crate) fn components() -> Value {
             of the request sends the same UUID, and changes nothing twice.", uuid),
         "IfMatch": header("If-Match", "The `etag` of the record as the client knows it. The change \
             is made only if the record still has this version. Several tags have commas between \
-            them; `*` is any version. A POST ignores it, unless it has `update_by`.", tags),
+            them; `*` is any version.", tags.clone()),
+        // Without an example: a request with it would create nothing.
+        "IfFound": { "name": "If-Match", "in": "header", "schema": tags, "description": "With \
+            `update_by`: the `etag` of the record as the client knows it. The record is changed only \
+            if it is found, and still has this version." },
         "IfNoneMatch": header("If-None-Match", "With `id`: the `etag` of the record as the client \
             knows it. If the record still has this version, the response is 304 without a body.",
             text.clone()),
