@@ -3,8 +3,7 @@
 //! | file | its concern |
 //! |---|---|
 //! | `read` | the statements of a resource, records from rows, and as JSON |
-//! | `write` | a change as data, its last checks, insert, update, delete |
-//! | `references` | the records that natural keys name |
+//! | `write` | a change as data, its references and last checks, insert, update, delete |
 //! | `list` | pages: the statement, keyset position, JSON |
 //! | `change_log` | the entry and the version of each change, pages of entries |
 //! | `past` | the records as they were at a moment, and the versions of one record |
@@ -14,7 +13,6 @@ mod change_log;
 mod list;
 mod past;
 mod read;
-mod references;
 mod undo;
 mod write;
 
@@ -26,9 +24,8 @@ pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use past::{MAX_CHANGED_SINCE, RecordVersion};
 pub use read::{Reading, Record};
-pub use references::SentKey;
 pub use undo::{Leave, Reason, Undo, Undone};
-pub use write::{Change, ChangeKind, Changed, Draft, Precondition, Target, Writing};
+pub use write::{Change, ChangeKind, Changed, Draft, Precondition, SentKey, Target, Writing};
 
 #[cfg(test)]
 mod tests;

@@ -2,12 +2,10 @@
 //!
 //! | file | its concern |
 //! |---|---|
-//! | `mutation` | the changes of one request, and how they run |
-//! | `writer` | the thread with the one writing connection: group commit, upkeep |
+//! | `writer` | the changes of a request, and the thread that makes them: group commit, upkeep |
 //! | `file` | a file as commands use it |
 
 mod file;
-mod mutation;
 mod writer;
 
 use std::num::NonZeroUsize;
@@ -23,7 +21,7 @@ use rusqlite::Connection;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use file::{FileTransaction, TenantFile};
-pub use mutation::{IdempotencyKey, Mutation, Outcome, StoredResponse};
+pub use writer::{IdempotencyKey, Mutation, Outcome, StoredResponse};
 
 use super::data_dir::tenant_database;
 use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
