@@ -1,9 +1,9 @@
 //! Files and directories that only their owner can read, files that may not exist, and names that
 //! survive a power loss.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::statvfs;
@@ -36,11 +36,6 @@ pub(crate) fn free_space(path: &Path) -> io::Result<(u64, Option<String>)> {
 /// Creates a file for writing, with access for its owner only (contract section 11).
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-}
-
-/// Leaves access to a file for its owner only, if the file exists.
-pub(crate) fn make_private(path: &Path) -> io::Result<()> {
-    ignore_missing(fs::set_permissions(path, Permissions::from_mode(0o600)))
 }
 
 /// Creates a directory and its parents, as far as they do not exist, with access for their owner

@@ -76,8 +76,7 @@ impl AdminRequest<'_> {
         Ok(self.find_key(id)?.require_active(self.request.received_at)?)
     }
 
-    /// An inactive tenant gets no new key, and its keys are not changed. The registry checks a
-    /// suspension once more, because it may have begun since the session was read.
+    /// An inactive tenant gets no new key, and its keys are not changed.
     fn check_active(&self) -> Result<(), Notice> {
         match self.inactive() {
             Some(reason) => Err(Notice::inactive(&reason)),

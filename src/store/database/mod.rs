@@ -281,19 +281,11 @@ impl Database {
             // map, the system ends the process (SIGBUS).
             return Err(StoreError { code: StoreCode::DiskFull, ..self.unusable(DISK_IS_FULL) });
         }
-        let is_new_wal = !self.companion("-wal").exists();
         let connection = raw(&self.path).map_err(|error| self.error(error))?;
         configure(&connection, role, LOCK_WAIT)
             .and_then(|()| self.limit_wal(&connection))
             .inspect_err(wal::end_if_not_synced)
             .map_err(|error| self.error(error))?;
-        if is_new_wal {
-            // SQLite gives them the mode of the database, which an operator may have copied.
-            for suffix in ["-wal", "-shm"] {
-                files::make_private(&self.companion(suffix))
-                    .map_err(|error| self.unusable(error))?;
-            }
-        }
         Ok(connection)
     }
 

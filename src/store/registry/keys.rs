@@ -223,10 +223,7 @@ impl Registry {
 impl Administration<'_> {
     /// Creates a key. Returns its row and its secret, which is not stored.
     pub fn create_key(&self, new: &NewKey<'_>) -> Result<(KeyRow, String)> {
-        self.change(|transaction| {
-            self.require_active(transaction)?;
-            self.insert_key(transaction, new)
-        })
+        self.change(|transaction| self.insert_key(transaction, new))
     }
 
     /// Revokes a key permanently. A key that is revoked already does not change.
@@ -250,7 +247,7 @@ impl Administration<'_> {
         change: impl FnOnce(&mut KeyRow),
     ) -> Result<(KeyRow, Vec<EventKind>)> {
         self.change(|transaction| {
-            let before = self.find_active_key(transaction, id)?;
+            let before = self.find_key(transaction, id)?.require_active(self.now)?;
             let mut key = before.clone();
             change(&mut key);
             key.name = check_key_name(&key.name).map_err(StoreError::other)?.to_owned();
@@ -284,7 +281,7 @@ impl Administration<'_> {
         let overlap_end =
             self.now.after(overlap).ok_or_else(|| StoreError::other("the overlap is too long"))?;
         self.change(|transaction| {
-            let mut old = self.find_active_key(transaction, id)?;
+            let mut old = self.find_key(transaction, id)?.require_active(self.now)?;
             let KeyRow { expires_at, rate_limit, scopes, .. } = old;
             let new = NewKey { name: &old.name, scopes, expires_at, rate_limit };
             let (new, key) = self.insert_key(transaction, &new)?;
@@ -300,11 +297,6 @@ impl Administration<'_> {
         let mut find = transaction.prepare_cached(&sql)?;
         let key = find.query_row(params![self.tenant_id.0, id.0], KeyRow::read).optional()?;
         key.ok_or_else(|| StoreError::new(StoreCode::NoKey, format!("the tenant has no key {id}")))
-    }
-
-    fn find_active_key(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
-        self.require_active(transaction)?;
-        self.find_key(transaction, id)?.require_active(self.now)
     }
 
     fn check_end(&self, expires_at: Option<Timestamp>) -> Result<()> {

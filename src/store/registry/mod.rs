@@ -198,27 +198,12 @@ impl<'a> Administration<'a> {
                     return Err(StoreError::new(StoreCode::SessionEnded, "the session has ended"));
                 }
             }
-            match self.suspension(transaction)? {
-                Some(Inactive::Moving) => Err(Inactive::Moving.into()),
+            let is_panel = matches!(self.actor, Admin::Panel(_));
+            match find_suspension(transaction, self.tenant_id)? {
+                Some(Inactive::Moving) if is_panel => Err(Inactive::Moving.into()),
                 _ => work(transaction),
             }
         })
-    }
-
-    /// A suspended tenant takes no new key and no change of a key from the panel.
-    fn require_active(&self, transaction: &Transaction<'_>) -> Result<()> {
-        match self.suspension(transaction)? {
-            Some(reason) => Err(reason.into()),
-            None => Ok(()),
-        }
-    }
-
-    /// The suspension that concerns the actor. None concerns the operator.
-    fn suspension(&self, transaction: &Transaction<'_>) -> Result<Option<Inactive>> {
-        match self.actor {
-            Admin::CommandLine => Ok(None),
-            Admin::Panel(_) => find_suspension(transaction, self.tenant_id),
-        }
     }
 
     /// Adds the event of an action. `key` is the key that it changed.
@@ -314,20 +299,19 @@ impl Registry {
 
     /// Runs `work` in a write transaction. An error of `work` and a panic roll it back.
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
-        self.run_change(work).inspect_err(|error| self.note_damage(error))
-    }
-
-    fn run_change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
-        let mut writer = self.writer.lock();
-        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        self.check_identity()?;
-        if !self.is_wal_durable.load(Ordering::Relaxed) {
-            database::make_durable(self.database.path())?;
-            self.is_wal_durable.store(true, Ordering::Relaxed);
-        }
-        let result = work(&transaction)?;
-        database::commit(transaction)?;
-        Ok(result)
+        let change = || {
+            let mut writer = self.writer.lock();
+            let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            self.check_identity()?;
+            if !self.is_wal_durable.load(Ordering::Relaxed) {
+                database::make_durable(self.database.path())?;
+                self.is_wal_durable.store(true, Ordering::Relaxed);
+            }
+            let result = work(&transaction)?;
+            database::commit(transaction)?;
+            Ok(result)
+        };
+        change().inspect_err(|error| self.note_damage(error))
     }
 
     /// Changes of this tenant's keys and password by `actor`, at the time `now`.
@@ -395,12 +379,6 @@ impl Registry {
     /// Attaches a backup's registry to the writer, for a restore, as `saved`.
     pub(in crate::store) fn attach(&self, saved: &Database) -> Result<()> {
         Ok(saved.attach_to(&self.writer.lock(), "saved")?)
-    }
-
-    /// Keeps some space, so that a leaked key can be revoked on a full disk. The server alone calls
-    /// it, when it starts.
-    pub fn reserve_space(&self) {
-        self.database.reserve_wal();
     }
 
     /// Copies the WAL into the file. The server alone calls it: once a minute, and with `truncate`
