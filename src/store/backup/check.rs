@@ -21,7 +21,7 @@ use crate::store::records::Reading;
 use crate::store::registry::TenantRow;
 
 /// The result for one database.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finding {
     /// Its path in the data directory: `registry.db`, `tenants/1.db`.
     pub database: String,
@@ -56,13 +56,7 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>> {
         let file = tenant_database(data_dir, *id);
         if known.as_ref().is_some_and(|known| !known.contains(id)) {
             let database = file.name_in(data_dir);
-            findings.push(Finding {
-                database,
-                problems: Vec::new(),
-                is_orphan: true,
-                is_damaged: false,
-                entries_ahead: 0,
-            });
+            findings.push(Finding { database, is_orphan: true, ..Finding::default() });
             continue;
         }
         let finding = examine(&file, data_dir);
@@ -94,29 +88,26 @@ fn tenant_ids(registry: &Database) -> Option<BTreeSet<TenantId>> {
 }
 
 fn examine(file: &Database, data_dir: &Path) -> Finding {
-    let mut entries_ahead = 0;
-    let (problems, is_damaged) = match copy_to_examine(file, &data_dir.join(".examined")) {
+    let mut finding = Finding { database: file.name_in(data_dir), ..Finding::default() };
+    match copy_to_examine(file, &data_dir.join(".examined")) {
         Ok(copy) => {
-            let differences = listed(database::differences(&copy, file.schema));
-            if differences.is_empty() {
-                let found = problems(&copy, file.schema);
-                if found.is_empty() && ptr::eq(file.schema, &TENANT) {
-                    let now = Clock::system().now().timestamp();
-                    let ahead = Reading::new(&copy).count_changes_ahead(now);
-                    entries_ahead = ahead.unwrap_or_default();
-                }
-                let is_damaged = !found.is_empty();
-                (found, is_damaged)
-            } else {
-                (differences, false)
+            finding.problems = listed(database::differences(&copy, file.schema));
+            if finding.problems.is_empty() {
+                finding.problems = problems(&copy, file.schema);
+                finding.is_damaged = !finding.problems.is_empty();
+            }
+            if finding.problems.is_empty() && ptr::eq(file.schema, &TENANT) {
+                let now = Clock::system().now().timestamp();
+                let ahead = Reading::new(&copy).count_changes_ahead(now);
+                finding.entries_ahead = ahead.unwrap_or_default();
             }
         }
         Err(error) => {
-            (vec![error.message], matches!(error.code, StoreCode::Damaged | StoreCode::Missing))
+            finding.is_damaged = matches!(error.code, StoreCode::Damaged | StoreCode::Missing);
+            finding.problems = vec![error.message];
         }
-    };
-    let database = file.name_in(data_dir);
-    Finding { database, problems, is_orphan: false, is_damaged, entries_ahead }
+    }
+    finding
 }
 
 /// Copies a consistent snapshot to the file `path`, and returns the copy open. The file then has
