@@ -44,8 +44,8 @@ pub enum Lane {
     /// The panel's requests with a session of the tenant. A form holds its worker until the
     /// registry has committed, which takes long if the disk is slow.
     Panel(TenantId),
-    /// The panel's forms that hash a password. Each takes 20 ms and 19 MiB. No other form waits for
-    /// them: a flood of sign-ins must not keep an admin from revoking a key.
+    /// The panel's forms that hash a password. No other form waits for them: a flood of sign-ins
+    /// must not keep an admin from revoking a key.
     Passwords,
 }
 

@@ -1,7 +1,7 @@
 //! `changes` prints the newest entries of a tenant's change log. `undo` takes changes in it back.
 
 use std::collections::HashMap;
-use std::mem;
+use std::mem::{self, Discriminant};
 use std::num::{NonZeroI64, NonZeroUsize};
 
 use anyhow::bail;
@@ -163,22 +163,16 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     }
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let context = ChangeContext { at, actor: Actor::Command { name: "undo".to_owned(), run } };
-    let (mut left, mut left_fields, mut lines) = (Vec::new(), Vec::new(), String::new());
-    let (mut stays, mut counts) = (HashMap::new(), HashMap::new());
+    let mut left = Vec::new();
     let leave = &mut |resource: &Resource, id: RecordId, field: Option<&str>, reason: &Reason| {
-        *stays.entry((resource.plural, field.is_some())).or_default() += 1;
-        if options.json {
-            let list = if field.is_some() { &mut left_fields } else { &mut left };
-            let (field, reason) = (field.map(str::to_owned), reason.to_string());
-            list.push(Left { resource: resource.plural, id, field, reason });
-            return;
-        }
-        let count = counts.entry(mem::discriminant(reason)).or_insert(0);
-        *count += 1;
-        if *count <= MAX_NAMED {
-            let field = field.map(|field| format!(": {field} stays,")).unwrap_or_default();
-            lines += &format!("  {} {}{field} {reason}\n", resource.name, id.0);
-        }
+        left.push(LeftAsIs {
+            resource: resource.plural,
+            name: resource.name,
+            id,
+            field: field.map(str::to_owned),
+            kind: mem::discriminant(reason),
+            reason: reason.to_string(),
+        });
     };
     let may_change_most =
         *yes || *dry_run || selection.key.is_some() || selection.request.is_some();
@@ -189,9 +183,10 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     let has_changed = [deleted, changed, created].iter().any(|counts| !counts.is_empty());
     undone.run = (has_changed && !dry_run).then_some(run);
     if options.json {
+        let (left_fields, left) = left.iter().partition(|left| left.field.is_some());
         return print_json(&UndoDocument { undone: &undone, left, left_fields });
     }
-    let lines = describe(&undone, &stays, *dry_run) + &lines;
+    let lines = describe(&undone, &left, *dry_run) + &name_left(&left);
     let end = match undone.run {
         Some(run) => way_back(options, &tenant.name, run),
         None if *dry_run => "nothing was stored".to_owned(),
@@ -202,11 +197,15 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
 
 /// A record or a field that stays as it is.
 #[derive(Serialize)]
-struct Left {
+struct LeftAsIs {
     resource: &'static str,
+    #[serde(skip)]
+    name: &'static str,
     id: RecordId,
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
+    #[serde(skip)]
+    kind: Discriminant<Reason>,
     reason: String,
 }
 
@@ -214,8 +213,22 @@ struct Left {
 struct UndoDocument<'a> {
     #[serde(flatten)]
     undone: &'a Undone,
-    left: Vec<Left>,
-    left_fields: Vec<Left>,
+    left: Vec<&'a LeftAsIs>,
+    left_fields: Vec<&'a LeftAsIs>,
+}
+
+/// A line for each of the first of each kind.
+fn name_left(left: &[LeftAsIs]) -> String {
+    let (mut lines, mut counts) = (String::new(), HashMap::new());
+    for LeftAsIs { name, id, field, kind, reason, .. } in left {
+        let count = counts.entry(kind).or_insert(0);
+        *count += 1;
+        if *count <= MAX_NAMED {
+            let field = field.as_ref().map(|field| format!(": {field} stays,")).unwrap_or_default();
+            lines += &format!("  {name} {}{field} {reason}\n", id.0);
+        }
+    }
+    lines
 }
 
 fn take_back(
@@ -261,7 +274,7 @@ fn extent(writing: &Writing<'_>, undone: &Undone) -> Result<(u64, u64), StoreErr
     Ok((changed, records))
 }
 
-fn describe(undone: &Undone, stays: &HashMap<(&str, bool), u64>, dry_run: bool) -> String {
+fn describe(undone: &Undone, left: &[LeftAsIs], dry_run: bool) -> String {
     let Undone { deleted, changed, created, .. } = undone;
     let mut text = String::new();
     for Resource { plural, .. } in ALL {
@@ -278,8 +291,10 @@ fn describe(undone: &Undone, stays: &HashMap<(&str, bool), u64>, dry_run: bool) 
             parts.push(done.join(", "));
         }
         for is_field in [false, true] {
-            if let Some(count) = stays.get(&(*plural, is_field)) {
-                let what = if is_field { words::count(*count, "field") } else { grouped(*count) };
+            let those = left.iter().filter(|left| left.resource == *plural);
+            let count = those.filter(|left| left.field.is_some() == is_field).count() as u64;
+            if count > 0 {
+                let what = if is_field { words::count(count, "field") } else { grouped(count) };
                 let stay = if dry_run { "would stay" } else { "left" };
                 parts.push(format!("{what} {stay}"));
             }

@@ -78,7 +78,7 @@ pub(super) fn run(
 ) -> anyhow::Result<()> {
     let (_log, lost_lines) = start_log(arguments.log_format);
     raise_descriptor_limit();
-    let config = configure(options, arguments);
+    let config = Config { data_dir: options.data_dir.clone(), ..arguments.config.clone() };
     tracing::info!("starting");
     for variable in unknown_variables {
         tracing::warn!(variable, "the variable sets no option; is it misspelt?");
@@ -189,10 +189,6 @@ fn start_log(format: LogFormat) -> (WorkerGuard, ErrorCounter) {
             .try_init(),
     };
     (guard, lost)
-}
-
-fn configure(options: &GlobalOptions, arguments: &ServeArguments) -> Config {
-    Config { data_dir: options.data_dir.clone(), ..arguments.config.clone() }
 }
 
 /// The system's own allocator keeps most of the memory that a thousand slow clients made it allocate.
