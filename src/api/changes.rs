@@ -1,15 +1,10 @@
 //! The change log of a tenant: what was changed, in the order of the commits (contract section 12).
-//! And `/whoami.php`: what a client can learn about its own key (section 14).
-
-use serde_json::json;
 
 use super::list::{checksum, decode_cursor, encode_cursor, page_response, parse_limit};
 use super::query::{Filter, Query, invalid_parameter, parse_filter};
-use super::rate_limit::RateLimitStatus;
-use crate::http::{API_VERSION, ApiError, ErrorCode, Request, Response};
+use crate::http::{ApiError, ErrorCode, Request, Response};
 use crate::model::validation::is_positive_integer;
 use crate::model::{ALL, Access, Bound, CREATED_AT, Resource, Scope, Scopes, Value, Version};
-use crate::store::registry::Principal;
 use crate::store::{ChangesQuery, Deadline, EntryFilter, Position, Start, Tenant};
 
 /// The value of `cursor` for the end of the change log.
@@ -152,29 +147,4 @@ fn fingerprint(filters: &[EntryFilter]) -> Vec<u8> {
     }
     // Texts and numbers can always be written.
     checksum(&serde_json::to_vec(filters).unwrap_or_default()).to_vec()
-}
-
-/// Describes the key of the request.
-pub(super) fn whoami(
-    request: &Request,
-    principal: &Principal,
-    rate_limit: RateLimitStatus,
-) -> Result<Response, ApiError> {
-    Query::parse(request.query.as_deref())?.only(&[])?;
-    let key = &principal.key;
-    let document = json!({
-        "tenant": principal.tenant_name,
-        "key": {
-            "id": key.id,
-            "name": key.name,
-            "prefix": key.prefix,
-            "scopes": key.scopes.names(),
-            "created_at": key.created_at,
-            "expires_at": key.expires_at,
-        },
-        "rate_limit": rate_limit.limit,
-        "api_version": API_VERSION,
-        "server": env!("CARGO_PKG_VERSION"),
-    });
-    Ok(Response::json(200, &document))
 }

@@ -17,13 +17,15 @@ use std::time::Instant;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use serde_json::json;
 
+use super::query::Query;
 use super::rate_limit::{RateLimitStatus, RateLimiter};
 use super::records::{self, CheckedWrite, Handling};
 use super::routes::{self, Action, Endpoint, Route, insufficient_scope};
 use super::{batch, changes};
 use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
-use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
+use crate::http::{API_VERSION, ApiError, ErrorCode, Method, Request, Responder, Response};
 use crate::model::TenantId;
 use crate::secret;
 use crate::store::registry::{KeyState, Principal, Registry};
@@ -113,7 +115,7 @@ impl Api {
         let response = match action {
             Action::Read(resource) => records::read(&tenant, request, resource, scopes),
             Action::Changes => changes::read(&tenant, request, scopes),
-            Action::Whoami => changes::whoami(request, &principal, rate_limit),
+            Action::Whoami => whoami(request, &principal, rate_limit),
             Action::Batch | Action::Create(_) | Action::Update(_) | Action::Delete(_) => {
                 let checked = match action.resource() {
                     Some(resource) => records::check(request, resource, handling, &mut responder),
@@ -219,6 +221,31 @@ fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, Api
         (KeyState::Active, Some(reason)) => Err(reason.into()),
         (KeyState::Active, None) => Ok(principal),
     }
+}
+
+/// What a client can learn about its own key (contract section 14).
+fn whoami(
+    request: &Request,
+    principal: &Principal,
+    rate_limit: RateLimitStatus,
+) -> Result<Response, ApiError> {
+    Query::parse(request.query.as_deref())?.only(&[])?;
+    let key = &principal.key;
+    let document = json!({
+        "tenant": principal.tenant_name,
+        "key": {
+            "id": key.id,
+            "name": key.name,
+            "prefix": key.prefix,
+            "scopes": key.scopes.names(),
+            "created_at": key.created_at,
+            "expires_at": key.expires_at,
+        },
+        "rate_limit": rate_limit.limit,
+        "api_version": API_VERSION,
+        "server": env!("CARGO_PKG_VERSION"),
+    });
+    Ok(Response::json(200, &document))
 }
 
 /// The longest body in bytes that a path takes of a request with these headers. It is none if the

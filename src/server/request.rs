@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use hyper::body::{Body as _, Bytes, Frame, Incoming};
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
     STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING,
 };
 use hyper::http::request::Parts;
@@ -412,10 +412,7 @@ fn request_id(headers: &HeaderMap) -> Uuid {
 
 /// Rejects heads that are ambiguous or not supported (contract section 6).
 fn check_head(head: &Parts) -> Result<(), ApiError> {
-    let (status, message) = if head.method == Method::CONNECT {
-        let message = "The method CONNECT is not implemented. Use a method that the endpoint has.";
-        (StatusCode::NOT_IMPLEMENTED, message)
-    } else if head.method.as_str().len() > MAX_METHOD {
+    let (status, message) = if head.method.as_str().len() > MAX_METHOD {
         let message = "The method is longer than 32 bytes. Use a method that the endpoint has.";
         (StatusCode::NOT_IMPLEMENTED, message)
     } else if !is_path_or_http_address(head) {
@@ -432,9 +429,6 @@ fn check_head(head: &Parts) -> Result<(), ApiError> {
         let message = "The header \"Host\" is missing, malformed, or there more than once. \
                        Send it once, with the name of this host and an optional port.";
         (StatusCode::BAD_REQUEST, message)
-    } else if !expects_continue_at_most(head) {
-        let message = "The only expectation that can be met is \"100-continue\".";
-        (StatusCode::EXPECTATION_FAILED, message)
     } else {
         return Ok(());
     };
@@ -494,12 +488,6 @@ fn has_one_host(head: &Parts) -> bool {
 /// Whether RFC 3986 section 3.2.2 allows the bytes in a host, or they are the colon before a port.
 fn is_host(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
-}
-
-/// A server ignores the expectation of an HTTP/1.0 client (RFC 9110 section 10.1.1).
-fn expects_continue_at_most(head: &Parts) -> bool {
-    let is_continue = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    head.version != Version::HTTP_11 || head.headers.get_all(EXPECT).iter().all(is_continue)
 }
 
 #[cfg(test)]
