@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::files;
 use crate::model::Resource;
 use crate::store::TenantFile;
-use crate::transfer::{self, Export, FileFormat};
+use crate::transfer::{self, Export, FileFormat, TransferError};
 use crate::words;
 
 /// A longer export waits for its reader in a file without a name in the data directory.
@@ -103,8 +103,8 @@ fn is_standard_output(path: &Path) -> bool {
 fn stream(
     data_dir: &Path,
     target: &mut dyn Write,
-    write: impl FnOnce(&mut dyn Write) -> Result<u64, transfer::ExportError>,
-) -> Result<u64, transfer::ExportError> {
+    write: impl FnOnce(&mut dyn Write) -> Result<u64, TransferError>,
+) -> Result<u64, TransferError> {
     let mut spool = spooled_tempfile_in(IN_MEMORY, data_dir);
     let rows = write(&mut spool)?;
     spool.rewind()?;
@@ -119,7 +119,7 @@ fn stream(
 fn write_to(
     path: &Path,
     data_dir: &Path,
-    write: impl FnOnce(&mut dyn Write) -> Result<u64, transfer::ExportError>,
+    write: impl FnOnce(&mut dyn Write) -> Result<u64, TransferError>,
 ) -> anyhow::Result<u64> {
     let failed = || format!("cannot write {}", path.display());
     if let Ok(there) = fs::metadata(path)

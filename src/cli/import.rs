@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::env;
+use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufWriter, Cursor, Read as _, Seek as _, SeekFrom, Write as _};
 use std::iter;
@@ -83,9 +84,13 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let Arguments { tenant, resource, file: path, keep_ids, update_by, overwrite, dry_run, .. } =
         arguments;
     let format = arguments.format.or_else(|| FileFormat::from_extension(path));
+    let format = format.filter(|_| !is_lock_file(path));
     let format = format.ok_or_else(|| UsageError(describe_ending(path)))?;
     if arguments.sheet.is_some() && format != FileFormat::Xlsx {
         bail!(UsageError("--sheet names a sheet of a workbook; the file is none".to_owned()));
+    }
+    if arguments.map.is_some() && format == FileFormat::JsonLines {
+        bail!(UsageError("--map is for CSV files and workbooks".to_owned()));
     }
     if arguments.draft_map {
         return draft_map(arguments, format);
@@ -100,7 +105,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let (input, metadata) = open_input(path)?;
     let (input, metadata) = match format {
         FileFormat::Xlsx => {
-            let rows = read_workbook(arguments, input, &metadata, registry.data_dir())?;
+            let rows = read_workbook(arguments, input, &metadata, registry.data_dir());
+            let rows = rows.map_err(nothing_imported)?;
             let metadata = rows.metadata()?;
             (rows, metadata)
         }
@@ -128,7 +134,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     }
     bar.finish_and_clear();
     print_faults(options, arguments, format, report)?;
-    let imported = outcome?;
+    let imported = outcome.map_err(nothing_imported)?;
     warn(&imported);
     let (document, text) = result(&import, &tenant.name, &imported);
     match mode {
@@ -139,6 +145,10 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         print_stderr(&way_back(options, &tenant.name, run));
     }
     Ok(())
+}
+
+fn nothing_imported(error: impl fmt::Display) -> anyhow::Error {
+    anyhow!("{error}; nothing was imported")
 }
 
 /// The name of the import in the change log.
@@ -310,8 +320,20 @@ fn open_input(path: &Path) -> anyhow::Result<(File, Metadata)> {
     Ok((input, metadata))
 }
 
+const LOCK_FILE: &str = "the file only says that its workbook is open in a spreadsheet program; name \
+                         the workbook itself";
+
+/// Whether the file is the one that Excel or LibreOffice makes beside an open workbook.
+fn is_lock_file(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    name.starts_with(b"~$") || name.starts_with(b".~lock.")
+}
+
 /// What is wrong with the name of a file, and what the file is.
 fn describe_ending(path: &Path) -> String {
+    if is_lock_file(path) {
+        return LOCK_FILE.to_owned();
+    }
     if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("ods")) {
         return "an .ods workbook is not read; open it, and save it as .xlsx".to_owned();
     }

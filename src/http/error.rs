@@ -430,7 +430,7 @@ impl From<Inactive> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ALL, CUSTOMER, EMPLOYEE, FieldCode, Version};
+    use crate::model::{ALL, CUSTOMER, EMPLOYEE, FieldCode, Value as Scalar, Version};
 
     #[test]
     fn every_rejection_has_an_error_code() {
@@ -446,7 +446,7 @@ mod tests {
             Rejection::AmbiguousRecord(&CUSTOMER, number, vec![RecordId(7)]),
             Rejection::PreconditionFailed { present: None, has_only_weak_tags: false },
             Rejection::RecordExists(RecordId(7), Version(1)),
-            Rejection::OtherCustomer(String::new()),
+            Rejection::OtherCustomer { employee: 1, customer: 1, named: Scalar::Null },
             Rejection::HasDependents {
                 resource: &CUSTOMER,
                 details: String::new(),

@@ -171,8 +171,12 @@ pub enum Rejection {
     AmbiguousReference(&'static NaturalKey, Value, Vec<RecordId>),
     /// Members name different records for one reference, as the message says.
     Contradiction(String),
-    /// A device with an employee cannot get the named customer, as the message says.
-    OtherCustomer(String),
+    /// A device of this employee belongs to this customer, and cannot get the named one.
+    OtherCustomer {
+        employee: i64,
+        customer: i64,
+        named: Value,
+    },
     /// The employee would take so many devices to another customer that the request would change
     /// too many records.
     TooManyDevices {
@@ -210,7 +214,7 @@ impl Rejection {
             }
             Rejection::MissingReference(_, target, _) => target.missing_code(),
             Rejection::MissingNaturalKey(key, _) => key.target.missing_code(),
-            Rejection::Contradiction(_) | Rejection::OtherCustomer(_) => "bad_request",
+            Rejection::Contradiction(_) | Rejection::OtherCustomer { .. } => "bad_request",
             Rejection::TooManyDevices { .. } | Rejection::HasDependents { .. } => "has_dependents",
         }
     }
@@ -269,9 +273,12 @@ impl Rejection {
                  request without \"If-None-Match\"."
             ),
             Rejection::MissingReference(field, target, id) => target.missing_message(field, *id),
-            Rejection::Contradiction(message) | Rejection::OtherCustomer(message) => {
-                message.clone()
-            }
+            Rejection::Contradiction(message) => message.clone(),
+            Rejection::OtherCustomer { employee, customer, named } => format!(
+                "\"customer_id\" was {}, but the employee {employee} works at the customer \
+                 {customer}. Leave \"customer_id\" out, or change \"employee_id\".",
+                json!(named)
+            ),
             Rejection::TooManyDevices { employee: RecordId(employee), devices } => format!(
                 "The {} devices of employee {employee} move along, but a request changes at most {} \
                  records. Move in steps: set \"employee_id\" of the devices to null, move the \

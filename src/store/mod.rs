@@ -23,7 +23,8 @@ pub use error::{Rejection, StoreCode, StoreError, who_refer};
 pub use records::{
     Actor, Change, ChangeContext, ChangeKind, Changed, ChangesPage, ChangesQuery, Draft,
     EntryFilter, KeyLabel, Leave, MAX_CHANGED_SINCE, Page, Position, Precondition, Reading, Reason,
-    Record, RecordVersion, Run, Selection, SentKey, Start, Target, Undo, Undone, Writing,
+    Record, RecordVersion, ReferenceFault, Run, Selection, SentKey, Start, Target, Undo, Undone,
+    Writing, find_referred,
 };
 pub use registry::Registry;
 pub use tenant::{

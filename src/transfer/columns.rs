@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::map::Map;
 use super::references::name_of;
-use super::{Cell, Place, RowError};
+use super::{Cell, CellFault, Place, RowError};
 use crate::model::field::CUSTOM;
 use crate::model::validation::{
     CUSTOM_NAME_RULE, CUSTOM_PREFIX, MAX_CUSTOM_LENGTH, MAX_EMAIL, custom_name_in, is_empty,
@@ -81,9 +81,6 @@ impl Column {
         self.name.as_deref().filter(|name| !name.is_empty() && !self.heading.is_empty())
     }
 }
-
-/// A fault of a cell: the name of its column, the code and the message.
-pub(super) type CellFault = (String, &'static str, String);
 
 impl<'a> Columns<'a> {
     pub(super) fn of(resource: &'static Resource, map: &'a Map) -> Columns<'a> {
@@ -228,11 +225,11 @@ impl<'a> Columns<'a> {
             };
             let text = self.map.translate(name, text);
             if !column.is_date || text.trim().is_empty() {
-                row.insert(column, parse_cell(column.kind, text), amounts);
+                row.insert(column, name, parse_cell(column.kind, text), amounts);
                 continue;
             }
             match self.map.date(name, &text) {
-                Ok(date) => row.insert(column, date.into(), amounts),
+                Ok(date) => row.insert(column, name, date.into(), amounts),
                 Err(message) => row.faults.push((name.to_owned(), "invalid_date", message)),
             }
         }
@@ -240,30 +237,17 @@ impl<'a> Columns<'a> {
         row
     }
 
-    /// Gives the members of a line in JSON Lines the names and the words of the map.
+    /// Converts the members of a line in JSON Lines.
     pub(super) fn convert_members(&self, columns: &[Column], members: JsonObject) -> Converted {
         let mut row = Converted::default();
-        for (column, (_, value)) in columns.iter().zip(members) {
-            let Some(name) = column.used_name() else { continue };
-            let value = match value {
-                Json::String(text) => self.map.translate(name, text).into(),
-                Json::Object(custom) if name == CUSTOM.name => {
-                    let translate = |(name, value): (String, Json)| match value {
-                        Json::String(text) => {
-                            let value = self.map.translate(&format!("{CUSTOM_PREFIX}{name}"), text);
-                            (name, value.into())
-                        }
-                        value => (name, value),
-                    };
-                    custom.into_iter().map(translate).collect::<JsonObject>().into()
-                }
+        for (column, (name, value)) in columns.iter().zip(members) {
+            match value {
                 // As in a request.
                 Json::Array(array) if name == CUSTOM.name && array.is_empty() => {
-                    JsonObject::new().into()
+                    row.object.insert(name, JsonObject::new().into());
                 }
-                value => value,
-            };
-            row.insert(column, value, AmountForm::default());
+                value => row.insert(column, &name, value, AmountForm::default()),
+            }
         }
         row
     }
@@ -283,32 +267,13 @@ pub(super) struct Converted {
 impl Converted {
     /// Adds a value. Custom fields become members of the object `custom`, and an amount becomes
     /// cents.
-    fn insert(&mut self, column: &Column, value: Json, amounts: AmountForm) {
-        let Some(name) = column.used_name() else { return };
-        let members = match (custom_name_in(name), value) {
-            (Some(custom), value) => JsonObject::from_iter([(custom.to_owned(), value)]),
-            (None, Json::Object(members)) if name == CUSTOM.name => members,
-            (None, Json::Null) if name == CUSTOM.name && self.object.contains_key(name) => return,
-            (None, value) => return self.insert_value(column, name, value, amounts),
-        };
-        // A line of JSON Lines can have the member `custom` and others that a map makes custom.
-        let custom = self.object.entry(CUSTOM.name).or_insert(Json::Null);
-        if custom.is_null() {
-            *custom = JsonObject::new().into();
+    fn insert(&mut self, column: &Column, name: &str, value: Json, amounts: AmountForm) {
+        if let Some(custom) = custom_name_in(name) {
+            let members =
+                self.object.entry(CUSTOM.name).or_insert_with(|| JsonObject::new().into());
+            members.as_object_mut().map(|members| members.insert(custom.to_owned(), value));
+            return;
         }
-        let Json::Object(custom) = custom else { return };
-        for (name, value) in members {
-            if custom.contains_key(&name) {
-                let field = format!("{CUSTOM_PREFIX}{name}");
-                let message = format!("Two members set the field \"{field}\". Keep one.");
-                self.faults.push((field, "bad_request", message));
-            } else {
-                custom.insert(name, value);
-            }
-        }
-    }
-
-    fn insert_value(&mut self, column: &Column, name: &str, value: Json, amounts: AmountForm) {
         let Some(field) = column.cents.filter(|_| !is_empty(&value)) else {
             self.object.insert(column.cents.unwrap_or(name).to_owned(), value);
             return;
@@ -451,43 +416,6 @@ pub fn template_header(resource: &'static Resource) -> String {
         names.push(key.or(amount_name(field)).unwrap_or(field.name));
     }
     names.join(",")
-}
-
-/// A header of which no column is known. It may be a title above the header.
-#[derive(Debug)]
-pub(super) struct TitleDoubt {
-    place: Place,
-    cells: usize,
-    rows: usize,
-    /// The errors of the header.
-    pub errors: Vec<RowError>,
-}
-
-impl TitleDoubt {
-    /// So many rows after a title, there is the header.
-    const MAX_ROWS: usize = 10;
-
-    pub(super) fn new(place: Place, cells: &[Cell], errors: Vec<RowError>) -> TitleDoubt {
-        TitleDoubt { place, cells: count_filled(cells), rows: 0, errors }
-    }
-
-    /// Looks at a row after the header. Returns whether the errors are final.
-    pub(super) fn weigh(&mut self, place: Place, cells: &[Cell]) -> bool {
-        self.rows += 1;
-        if count_filled(cells) <= self.cells {
-            return self.rows == TitleDoubt::MAX_ROWS;
-        }
-        let message = format!(
-            "The first row is read as the header, but {place} has more cells. If {place} is the \
-             header, delete the rows above it, such as a title."
-        );
-        self.errors = vec![RowError::malformed(self.place, message)];
-        true
-    }
-}
-
-fn count_filled(cells: &[Cell]) -> usize {
-    cells.iter().filter(|cell| !cell.text().is_empty()).count()
 }
 
 /// The fault of a value in a column without a heading.

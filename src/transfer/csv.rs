@@ -11,7 +11,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use encoding_rs_io::DecodeReaderBytesBuilder;
 
-use super::{BUFFER, Cell, ImportError, InputRow, MAX_COLUMNS, MAX_ROW, Map, Place, TakeRow};
+use super::{BUFFER, Cell, InputRow, MAX_COLUMNS, MAX_ROW, Map, Place, TakeRow, TransferError};
 use crate::model::validation::parse_object;
 
 /// Hands on the rows of a CSV file in the encoding and with the delimiter of the map.
@@ -19,7 +19,7 @@ pub(super) fn read_csv(
     input: impl BufRead,
     map: &Map,
     take: &mut TakeRow<'_>,
-) -> Result<(), ImportError> {
+) -> Result<(), TransferError> {
     let encoding = map.encoding.filter(|encoding| *encoding != UTF_8);
     if encoding.is_none() {
         return read_text(input, map.delimiter, false, take);
@@ -34,7 +34,7 @@ fn read_text(
     delimiter: Option<char>,
     is_decoded: bool,
     take: &mut TakeRow<'_>,
-) -> Result<(), ImportError> {
+) -> Result<(), TransferError> {
     let mut start = Vec::new();
     input.by_ref().take(BUFFER as u64).read_to_end(&mut start)?;
     let delimiter = delimiter.unwrap_or_else(|| find_delimiter(&start));
@@ -55,7 +55,7 @@ fn read_text(
 pub(super) fn read_json_lines(
     input: impl BufRead,
     take: &mut TakeRow<'_>,
-) -> Result<(), ImportError> {
+) -> Result<(), TransferError> {
     let mut lines = Lines::new(input);
     while let Some((line, text)) = lines.next()? {
         let place = Place { line, row: line };

@@ -6,11 +6,10 @@ use std::collections::BTreeSet;
 
 use encoding_rs::Encoding;
 
-use super::columns::{AmountForm, Columns, ReferenceColumn, TitleDoubt, cents_of};
+use super::columns::{AmountForm, Columns, ReferenceColumn, cents_of};
 use super::csv::without_midnight;
-use super::import::unsuitable;
 use super::map::parse_date;
-use super::{Cell, ImportError, InputFile, InputRow, Map, Place};
+use super::{Cell, InputFile, InputRow, Map, Place, TransferError, unsuitable};
 use crate::model::validation::{custom_name_in, is_custom_name, is_date};
 use crate::model::{self, Field, Kind, Resource};
 use crate::words::{printable_json, similarity};
@@ -21,10 +20,10 @@ pub fn draft(
     map: &Map,
     resource: &'static Resource,
     is_cut: bool,
-) -> Result<String, ImportError> {
+) -> Result<String, TransferError> {
     let columns = Columns::of(resource, map);
     let (headings, formats) = (Vec::new(), FormatGuess::default());
-    let mut reader = DraftReader { columns: &columns, headings, doubt: None, formats, is_cut };
+    let mut reader = DraftReader { columns: &columns, headings, formats, is_cut };
     source.read(&mut |place, row| reader.take_row(place, row))?;
     let DraftReader { mut headings, formats, .. } = reader;
     choose_references(&columns, &mut headings);
@@ -134,7 +133,6 @@ struct Heading {
 struct DraftReader<'a> {
     columns: &'a Columns<'a>,
     headings: Vec<Heading>,
-    doubt: Option<TitleDoubt>,
     formats: FormatGuess,
     is_cut: bool,
 }
@@ -144,7 +142,7 @@ impl DraftReader<'_> {
         &mut self,
         place: Place,
         row: Result<InputRow, String>,
-    ) -> Result<bool, ImportError> {
+    ) -> Result<bool, TransferError> {
         let cells = match row {
             Ok(InputRow::Cells(cells)) => cells,
             Ok(InputRow::Object(_)) => return Err(unsuitable("JSON Lines have no headings")),
@@ -154,19 +152,14 @@ impl DraftReader<'_> {
         };
         if self.headings.is_empty() {
             self.headings = headings(self.columns, &cells);
-            if self.headings.iter().filter(|heading| !heading.name.is_empty()).count() < 2 {
-                self.doubt = Some(TitleDoubt::new(place, &cells, Vec::new()));
-            }
             return Ok(true);
         }
-        if let Some(doubt) = &mut self.doubt {
-            let is_decided = doubt.weigh(place, &cells);
-            if let Some(error) = doubt.errors.first() {
-                return Err(unsuitable(error.to_string()));
-            }
-            if is_decided {
-                self.doubt = None;
-            }
+        let is_title = self.headings.iter().filter(|heading| !heading.text.is_empty()).count() == 1;
+        if is_title && cells.iter().filter(|cell| !cell.text().is_empty()).count() > 1 {
+            return Err(unsuitable(format!(
+                "the first row has only one cell, but {place} has more; delete the rows above the \
+                 header, such as a title"
+            )));
         }
         for (heading, cell) in self.headings.iter_mut().zip(&cells) {
             heading.add(cell, &mut self.formats);
@@ -270,6 +263,13 @@ fn is_bit(word: &str) -> bool {
     matches!(word.to_ascii_lowercase().as_str(), "true" | "false" | "1" | "0")
 }
 
+/// Whether a text is a number such as `K-1042`, and no name such as `Bau 2000 GmbH`.
+fn is_number(text: &str) -> bool {
+    let digits = text.chars().filter(char::is_ascii_digit).count();
+    let letters = text.chars().filter(|letter| letter.is_alphabetic()).count();
+    digits > 0 && (digits >= letters || !text.contains(' '))
+}
+
 /// The value that is most similar to a simplified word, or nothing.
 fn closest_value<'v>(simple: &str, values: &[&'v str]) -> &'v str {
     let mut best = ("", 0.0);
@@ -308,7 +308,7 @@ impl Heading {
         }
         match text {
             text if text.contains('@') => self.addresses += 1,
-            text if text.contains(|letter: char| letter.is_ascii_digit()) => self.numbers += 1,
+            text if is_number(text) => self.numbers += 1,
             _ => self.names += 1,
         }
         // The cell may be a date with a time.

@@ -9,31 +9,14 @@ use rust_xlsxwriter::{
 use serde_json::json;
 use tempfile::tempfile_in;
 
-use super::FileFormat;
 use super::columns::{ReferenceColumn, amount_name, reference_columns};
+use super::{FileFormat, TransferError};
 use crate::model::validation::CUSTOM_PREFIX;
 use crate::model::{CREATED_AT, Field, ID, Kind, RecordId, Resource, UPDATED_AT, Value};
 use crate::store::{Reading, Record, StoreError, TenantFile};
 
 /// The last row of a sheet, counted from 0.
 const LAST_ROW: u32 = 1_048_575;
-
-/// Why an export failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// The target cannot be written.
-    #[error("cannot write: {0}")]
-    Unwritable(#[from] io::Error),
-    /// The tenant's database failed.
-    #[error("the tenant's file cannot be used: {0}")]
-    File(String),
-}
-
-impl From<StoreError> for ExportError {
-    fn from(error: StoreError) -> ExportError {
-        ExportError::File(error.message)
-    }
-}
 
 /// An export of all records of a resource.
 #[derive(Clone, Copy, Debug)]
@@ -47,18 +30,14 @@ pub struct Export {
 impl Export {
     /// Writes all records to `target` and returns their number. Calls `written` for each record. A
     /// workbook grows in nameless files in `scratch`.
-    ///
-    /// # Errors
-    ///
-    /// [`ExportError`] if the database cannot be read or `target` cannot be written. `target` then
-    /// holds a part of the records.
+    /// If the export fails, `target` has a part of the records.
     pub fn run(
         &self,
         file: &TenantFile,
         target: impl Write,
         scratch: &Path,
         written: impl Fn(),
-    ) -> Result<u64, ExportError> {
+    ) -> Result<u64, TransferError> {
         match self.format {
             FileFormat::Csv => write_csv(file, self, target, written),
             FileFormat::JsonLines => write_json_lines(file, self, target, written),
@@ -174,7 +153,7 @@ fn write_csv(
     export: &Export,
     target: impl Write,
     written: impl Fn(),
-) -> Result<u64, ExportError> {
+) -> Result<u64, TransferError> {
     let mut writer = csv::Writer::from_writer(target);
     let count = file.read(|reading| {
         let columns = export.columns(&reading.custom_names(export.resource)?);
@@ -192,7 +171,7 @@ fn write_csv(
                 writer.write_field(text).map_err(io::Error::other)?;
             }
             writer.write_record(None::<&[u8]>).map_err(io::Error::other)?;
-            Ok::<(), ExportError>(())
+            Ok::<(), TransferError>(())
         })
     })?;
     writer.flush()?;
@@ -204,7 +183,7 @@ fn write_json_lines(
     export: &Export,
     mut target: impl Write,
     written: impl Fn(),
-) -> Result<u64, ExportError> {
+) -> Result<u64, TransferError> {
     let columns = export.columns(&[]);
     let readable = |column: &&ExportColumn| matches!(column.source, ColumnSource::Referred(_));
     let columns: Vec<_> = columns.iter().filter(readable).collect();
@@ -219,7 +198,7 @@ fn write_json_lines(
                 }
             }
             line.push(b'\n');
-            target.write_all(&line).map_err(ExportError::from)
+            target.write_all(&line).map_err(TransferError::from)
         })
     })?;
     target.flush()?;
@@ -232,7 +211,7 @@ fn write_workbook(
     mut target: impl Write,
     scratch: &Path,
     written: impl Fn(),
-) -> Result<u64, ExportError> {
+) -> Result<u64, TransferError> {
     let mut workbook = Workbook::new();
     workbook.set_tempdir(scratch).map_err(io::Error::other)?;
     let sheet = workbook.add_worksheet_with_constant_memory().map_err(io::Error::other)?;
@@ -251,10 +230,10 @@ fn write_workbook(
             let cells = columns.iter().map(|column| column.cell(reading, export, record));
             let cells: Vec<_> = cells.collect::<Result<_, StoreError>>()?;
             sheet.write(cells).map_err(io::Error::other)?;
-            Ok::<(), ExportError>(())
+            Ok::<(), TransferError>(())
         })?;
         sheet.end(&columns).map_err(io::Error::other)?;
-        Ok::<u64, ExportError>(count)
+        Ok::<u64, TransferError>(count)
     })?;
     let mut whole = tempfile_in(scratch)?;
     workbook.save_to_writer(&mut whole).map_err(io::Error::other)?;

@@ -13,17 +13,17 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher as _;
-use std::io;
 
-use super::columns::{Column, Columns, Converted, TitleDoubt, column_letters};
+use super::columns::{Column, Columns, Converted, column_letters};
 use super::merge::{ChangedRecord, FieldChange};
 use super::row::{Mode, RowValidator};
-use super::{Cell, FileFormat, InputFile, InputRow, MAX_COLUMNS, Map, Place, RowError};
+use super::{
+    Cell, FileFormat, InputFile, InputRow, MAX_COLUMNS, Map, Place, RowError, TransferError,
+};
 use crate::model::{Field, Json, Resource, Value};
 use crate::store::{
     ChangeContext, Draft, FileTransaction, Reading, StoreError, Target, TenantFile, Writing,
 };
-use crate::words;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Import<'a> {
@@ -71,46 +71,6 @@ pub enum Finding<'a> {
 /// Takes each finding when it is found.
 type Report<'a> = dyn FnMut(Finding<'_>) + 'a;
 
-/// Why an import failed. Nothing was stored.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    #[error("the file cannot be read: {0}")]
-    Unreadable(#[from] io::Error),
-    /// Each error is reported already.
-    #[error(
-        "{} in {}{}; nothing was imported",
-        words::count(*.errors, "fault"),
-        words::count(*.rows, "row"),
-        if *.errors < MAX_FAULTS { "" } else { ", and the rest of the file was not read" }
-    )]
-    InvalidRows {
-        /// At most [`MAX_FAULTS`].
-        errors: u64,
-        /// The number of rows with errors.
-        rows: u64,
-    },
-    /// Ids cannot be kept: the resource with this plural name holds records, or held some before.
-    #[error(
-        "--keep-ids needs a resource that has never held a record, but {0} has; nothing was imported"
-    )]
-    HasHeldRecords(&'static str),
-    #[error("the tenant's file cannot be used: {0}; nothing was imported")]
-    File(String),
-    /// The file is of another kind, damaged or too large.
-    #[error("{0}; nothing was imported")]
-    Unsuitable(String),
-}
-
-impl From<StoreError> for ImportError {
-    fn from(error: StoreError) -> ImportError {
-        ImportError::File(error.message)
-    }
-}
-
-pub(super) fn unsuitable(message: impl Into<String>) -> ImportError {
-    ImportError::Unsuitable(message.into())
-}
-
 impl Import<'_> {
     /// Imports all rows of `source`. Calls `wait` before it waits for another import into the tenant.
     pub fn run(
@@ -120,7 +80,7 @@ impl Import<'_> {
         context: &ChangeContext,
         wait: impl FnOnce(),
         report: &mut Report<'_>,
-    ) -> Result<Imported, ImportError> {
+    ) -> Result<Imported, TransferError> {
         if self.dry_run {
             return file.read(|reading| self.import_rows(source, reading, None, report));
         }
@@ -141,9 +101,9 @@ impl Import<'_> {
         reading: &Reading<'_>,
         writer: Option<RowWriter<'_>>,
         report: &mut Report<'_>,
-    ) -> Result<Imported, ImportError> {
+    ) -> Result<Imported, TransferError> {
         if matches!(self.mode, Mode::KeepIds) && reading.has_ever_held(self.resource)? {
-            return Err(ImportError::HasHeldRecords(self.resource.plural));
+            return Err(TransferError::HasHeldRecords(self.resource.plural));
         }
         let columns = Columns::of(self.resource, self.map);
         let validator = RowValidator::new(
@@ -171,18 +131,14 @@ impl Import<'_> {
         };
         source
             .read(&mut |place, row| Ok(rows.take_row(place, row)? && rows.errors < MAX_FAULTS))?;
-        match rows.header.take() {
-            Some(Header { doubt: Some(doubt), .. }) => rows.reject(doubt.errors)?,
-            None if is_table && rows.errors == 0 => {
-                const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
-                let place = Place { line: u64::from(!is_workbook), row: 1 };
-                rows.reject(vec![RowError::malformed(place, EMPTY.to_owned())])?;
-            }
-            _ => {}
+        if is_table && rows.header.is_none() && rows.errors == 0 {
+            const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
+            let place = Place { line: u64::from(!is_workbook), row: 1 };
+            rows.reject(vec![RowError::malformed(place, EMPTY.to_owned())])?;
         }
         let RowImporter { errors, invalid_rows, imported, .. } = rows;
         if errors > 0 {
-            return Err(ImportError::InvalidRows { errors, rows: invalid_rows });
+            return Err(TransferError::InvalidRows { errors, rows: invalid_rows });
         }
         Ok(imported)
     }
@@ -194,12 +150,6 @@ struct RowWriter<'a> {
     writing: &'a Writing<'a>,
 }
 
-struct Header {
-    columns: Vec<Column>,
-    /// The header may be a title. The next rows tell.
-    doubt: Option<TitleDoubt>,
-}
-
 /// Parses, validates and stores the rows of a file.
 struct RowImporter<'a> {
     validator: RowValidator<'a>,
@@ -207,7 +157,7 @@ struct RowImporter<'a> {
     writer: Option<RowWriter<'a>>,
     report: &'a mut Report<'a>,
     /// The header of a table, once it is read.
-    header: Option<Header>,
+    header: Option<Vec<Column>>,
     is_table: bool,
     is_workbook: bool,
     /// Whether natural keys are compared with those of older records. An empty table has none, and
@@ -227,7 +177,7 @@ impl RowImporter<'_> {
         &mut self,
         place: Place,
         row: Result<InputRow, String>,
-    ) -> Result<bool, ImportError> {
+    ) -> Result<bool, TransferError> {
         match row {
             Err(message) => {
                 self.reject(vec![RowError::malformed(place, message)])?;
@@ -255,25 +205,20 @@ impl RowImporter<'_> {
                 let Some(header) = self.header.take() else {
                     return self.take_header(place, &cells);
                 };
-                if let Some(mut doubt) = header.doubt {
-                    let is_decided = doubt.weigh(place, &cells);
-                    if is_decided {
-                        self.reject(doubt.errors)?;
-                    } else {
-                        self.header = Some(Header { doubt: Some(doubt), ..header });
-                    }
-                    return Ok(!is_decided);
+                if is_total(&cells) {
+                    self.reject(vec![RowError::malformed(place, TOTAL.to_owned())])?;
+                } else {
+                    let columns = self.validator.columns;
+                    let row = columns.convert_cells(&header, cells, self.is_workbook);
+                    self.import_row(place, &header, row)?;
                 }
-                let row =
-                    self.validator.columns.convert_cells(&header.columns, cells, self.is_workbook);
-                self.import_row(place, &header.columns, row)?;
                 self.header = Some(header);
             }
         }
         Ok(true)
     }
 
-    fn take_header(&mut self, place: Place, cells: &[Cell]) -> Result<bool, ImportError> {
+    fn take_header(&mut self, place: Place, cells: &[Cell]) -> Result<bool, TransferError> {
         let known = self.validator.columns;
         for (index, cell) in cells.iter().enumerate() {
             if let Cell::Fault(message) = cell {
@@ -291,13 +236,15 @@ impl RowImporter<'_> {
             let message = format!("The file has no column \"{key}\"; every row needs it.");
             errors.push(RowError::new(place, key, "required", message));
         }
-        if columns.iter().any(|column| column.used_name().is_some()) && !errors.is_empty() {
-            self.reject(errors)?;
-            return Ok(false);
+        if errors.is_empty() {
+            self.header = Some(columns);
+            return Ok(true);
         }
-        let doubt = (!errors.is_empty()).then(|| TitleDoubt::new(place, cells, errors));
-        self.header = Some(Header { columns, doubt });
-        Ok(true)
+        if columns.iter().all(|column| column.used_name().is_none()) {
+            errors.push(RowError::malformed(place, TITLE.to_owned()));
+        }
+        self.reject(errors)?;
+        Ok(false)
     }
 
     /// Validates one row, and stores it or reports its errors.
@@ -305,23 +252,24 @@ impl RowImporter<'_> {
         &mut self,
         place: Place,
         columns: &[Column],
-        row: Converted,
-    ) -> Result<(), ImportError> {
-        for name in &row.decorated {
+        Converted { object, mut faults, decorated, stray }: Converted,
+    ) -> Result<(), TransferError> {
+        for name in &decorated {
             count(&mut self.imported.decorated, name);
         }
-        let draft = match self.validator.validate(place, &row.object, row.faults)? {
-            Ok(draft) => draft,
-            Err(mut errors) => {
-                for error in errors.iter_mut().filter(|_| self.is_workbook) {
-                    let is_own = |column: &Column| column.used_name() == Some(&error.field);
-                    let index = columns.iter().position(is_own);
-                    let index = index.or(row.stray.filter(|_| error.field == "-"));
-                    error.column = index.map(column_letters);
-                }
-                return self.reject(errors);
+        let draft = self.validator.validate(&object, &mut faults)?;
+        if !faults.is_empty() {
+            let mut errors = Vec::new();
+            for (field, code, message) in faults {
+                let mut error = RowError::new(place, &field, code, message);
+                let is_own = |column: &Column| column.used_name() == Some(&field);
+                let index = columns.iter().position(is_own);
+                let index = index.or(stray.filter(|_| field == "-"));
+                error.column = index.filter(|_| self.is_workbook).map(column_letters);
+                errors.push(error);
             }
-        };
+            return self.reject(errors);
+        }
         let Some(draft) = draft else {
             self.imported.unchanged += 1;
             return Ok(());
@@ -381,7 +329,7 @@ impl RowImporter<'_> {
 
     /// Counts and reports the errors of a row. The header counts as a row. The first call rolls
     /// back the import, and nothing is stored from then on.
-    fn reject(&mut self, errors: Vec<RowError>) -> Result<(), ImportError> {
+    fn reject(&mut self, errors: Vec<RowError>) -> Result<(), TransferError> {
         if let Some(writer) = self.writer.take() {
             writer.transaction.abandon()?;
         }
@@ -394,6 +342,36 @@ impl RowImporter<'_> {
         }
         Ok(())
     }
+}
+
+const TITLE: &str = "No heading of this row is known. If the row is a title, delete the rows above \
+                     the header.";
+const TOTAL: &str = "The row looks like a total below the table. Delete it. If it is a record, fill \
+                     in another text.";
+
+/// Whether a row has a word for a total, and after it only numbers.
+fn is_total(cells: &[Cell]) -> bool {
+    const WORDS: [&str; 10] = [
+        "ergebnis",
+        "gesamt",
+        "gesamtergebnis",
+        "gesamtsumme",
+        "grand total",
+        "subtotal",
+        "sum",
+        "summe",
+        "total",
+        "totals",
+    ];
+    // A sum may be a formula that no program has computed.
+    let is_number = |cell: &&Cell| {
+        let is_sign = |letter: char| letter.is_ascii_digit() || " .,-€$£".contains(letter);
+        matches!(cell, Cell::Fault(_)) || cell.text().chars().all(is_sign)
+    };
+    let filled: Vec<&Cell> = cells.iter().filter(|cell| !cell.text().is_empty()).collect();
+    let [first, numbers @ ..] = filled.as_slice() else { return false };
+    let word = first.text().trim_end_matches(':').to_lowercase();
+    WORDS.contains(&&*word) && !numbers.is_empty() && numbers.iter().all(is_number)
 }
 
 fn count(counts: &mut Counts, name: &str) {

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use encoding_rs::Encoding;
+use jiff::fmt::strtime::BrokenDownTime;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -139,7 +140,7 @@ impl Map {
                 Dates::One(form) => vec![form],
                 Dates::Several(forms) => forms,
             };
-            if !self.dates.iter().all(|form| is_date_form(form)) {
+            if !self.dates.iter().all(|form| directives(form).is_some()) {
                 return Err(located(at, DATE_FORM));
             }
         }
@@ -214,71 +215,63 @@ const DELIMITER: &str = "\"delimiter\" is one sign, such as \";\" or \"\\t\".";
 const ENCODINGS: &str = "Example: \"windows-1252\". Convert a file in a DOS code page first: \
                          iconv -f CP850 -t UTF-8 FILE > NEW";
 
-fn is_date_form(form: &str) -> bool {
-    let mut units: Vec<char> = parts(form).map(|(letter, _)| letter).collect();
+/// The form as `strptime` has it, or `None` if it is none of a date. Example: `DD.MM.YYYY` is
+/// `%d.%m.%Y`.
+fn directives(form: &str) -> Option<String> {
+    let letters: Vec<char> = form.chars().collect();
+    let mut runs = letters.chunk_by(|a, b| a == b).peekable();
+    let (mut directives, mut units) = (String::new(), Vec::new());
+    while let Some(run) = runs.next() {
+        let [letter, ..] = *run else { continue };
+        let is_joined = runs.peek().is_some_and(|next| next.iter().all(char::is_ascii_alphabetic));
+        let (unit, directive) = match (letter, run.len()) {
+            ('D', 1 | 2) => ('D', "%d"),
+            ('M', 1 | 2) => ('M', "%m"),
+            ('M', 3 | 4) => ('N', "%b"),
+            ('Y', 2) if is_joined => ('Y', "%y"),
+            // With two or four digits.
+            ('Y', 2 | 4) => ('Y', "%Y"),
+            (letter, _) if letter.is_alphanumeric() || letter == '%' => return None,
+            _ => {
+                directives.extend(run);
+                continue;
+            }
+        };
+        units.push(unit);
+        directives += directive;
+    }
     units.sort_unstable();
-    units.retain(|letter| letter.is_ascii_alphabetic());
-    let names_month = parts(form).any(|(letter, length)| letter == 'M' && length > 2);
-    let has_lengths = parts(form).all(|(letter, length)| match letter {
-        'Y' => matches!(length, 2 | 4),
-        'D' => length <= 2,
-        'M' => length <= 4,
-        letter => !letter.is_alphanumeric(),
-    });
-    has_lengths && (units == ['D', 'M', 'Y'] || names_month && units == ['M', 'Y'])
-}
-
-/// The runs of equal letters in a form of dates, each with its length.
-fn parts(form: &str) -> impl Iterator<Item = (char, usize)> {
-    form.as_bytes()
-        .chunk_by(|a, b| a == b)
-        .map(|run| (char::from(run.first().copied().unwrap_or_default()), run.len()))
+    let is_date = matches!(*units, ['D', 'M' | 'N', 'Y'] | ['N', 'Y']);
+    is_date.then_some(directives)
 }
 
 /// Converts a date of the form `form`, such as `DD.MM.YYYY`, to `YYYY-MM-DD`. Days and months may
 /// have one digit. A year has two or four digits: `69` is 1969, and `68` is 2068. Without a day, the
 /// date is the first of the month.
 pub(super) fn parse_date(text: &str, form: &str) -> Option<String> {
-    let (mut year, mut month, mut day) = (0, 0, 1);
-    let mut rest = text;
-    let mut parts = parts(form).peekable();
-    while let Some((letter, length)) = parts.next() {
-        if !letter.is_ascii_alphabetic() {
-            rest = rest.strip_prefix(&letter.to_string().repeat(length))?;
-            continue;
-        }
-        if letter == 'M' && length > 2 {
-            let end = rest.find(|letter: char| !letter.is_alphabetic()).unwrap_or(rest.len());
-            let (name, after) = rest.split_at_checked(end)?;
-            month = month_of(name)?;
-            rest = after.strip_prefix('.').unwrap_or(after);
-            continue;
-        }
-        let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
-        let end = end.min(match (letter, parts.peek()) {
-            // Nothing separates the digits from the next ones.
-            (_, Some((next, _))) if next.is_ascii_alphabetic() => length,
-            ('Y', _) => 4,
-            _ => 2,
-        });
-        let (digits, after) = rest.split_at_checked(end)?;
-        let number: u32 = digits.parse().ok()?;
-        match (letter, digits.len()) {
-            ('Y', 2) => year = if number > 68 { 1900 + number } else { 2000 + number },
-            ('Y', 4) => year = number,
-            ('M', 1 | 2) => month = number,
-            ('D', 1 | 2) => day = number,
-            _ => return None,
-        }
-        rest = after;
-    }
-    let date = format!("{year:04}-{month:02}-{day:02}");
-    (rest.is_empty() && is_date(&date)).then_some(date)
+    let time = BrokenDownTime::parse(directives(form)?, with_english_month(text)?).ok()?;
+    let year = match time.year()? {
+        year @ 0..=68 => 2000 + year,
+        year @ 69..=99 => 1900 + year,
+        year @ 1000.. => year,
+        _ => return None,
+    };
+    let date = format!("{year}-{:02}-{:02}", time.month()?, time.day().unwrap_or(1));
+    is_date(&date).then_some(date)
 }
 
-/// The number of a month by its name in English or German, or by at least three of its first
-/// letters.
-fn month_of(name: &str) -> Option<u32> {
+/// The text with the English abbreviation in place of the name of a month.
+fn with_english_month(text: &str) -> Option<String> {
+    let Some(start) = text.find(char::is_alphabetic) else { return Some(text.to_owned()) };
+    let (before, name) = text.split_at(start);
+    let end = name.find(|letter: char| !letter.is_alphabetic()).unwrap_or(name.len());
+    let (name, after) = name.split_at(end);
+    Some(format!("{before}{}{}", month_of(name)?, after.strip_prefix('.').unwrap_or(after)))
+}
+
+/// The English abbreviation of a month, by its name in English or German or at least three of the
+/// first letters.
+fn month_of(name: &str) -> Option<&'static str> {
     const MONTHS: [&str; 12] = [
         "january januar jänner",
         "february februar feber",
@@ -294,7 +287,7 @@ fn month_of(name: &str) -> Option<u32> {
         "december dezember",
     ];
     let name = name.to_lowercase();
-    let is_month = |names: &&str| names.split(' ').any(|month| month.starts_with(&name));
-    let index = MONTHS.iter().position(is_month)?;
-    (name.chars().count() >= 3).then_some(index as u32 + 1)
+    let is_month = |names: &&&str| names.split(' ').any(|month| month.starts_with(&name));
+    let names = MONTHS.iter().find(is_month).filter(|_| name.chars().count() >= 3)?;
+    names.get(..3)
 }

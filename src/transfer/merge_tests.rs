@@ -214,9 +214,9 @@ fn references_are_named_by_what_people_know() {
             "line 2: customer_name: ambiguous_reference: Several customers have customer_name \
              \"Müller\": 1 (K-1), 2 (K-2). Name one by its id or number.",
             "line 3: customer_number: bad_request: No customer has customer_name \"Beck\" and \
-             customer_number \"K-2\". Correct one of the cells.",
+             customer_number \"K-2\". Correct or empty the wrong cells.",
             "line 4: customer_name: bad_request: No customer has customer_id 1 and customer_name \
-             \"Beck\". Correct one of the cells.",
+             \"Beck\". Correct or empty the wrong cells.",
             "line 5: employee_name: ambiguous_reference: Several employees have employee_name \
              \"Eva Maier\": 1 (P-1), 2 (P-2). Name one by its id or number.",
             "line 6: customer_name: customer_not_found: There is no customer with the name \

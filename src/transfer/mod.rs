@@ -30,15 +30,16 @@ use serde::{Deserialize, Serialize};
 pub use columns::{describe, template_header};
 pub use csv::{guess_encoding, recognize};
 pub use draft::draft;
-pub use export::{Export, ExportError};
-pub use import::{Finding, Import, ImportError, Imported, MAX_FAULTS};
+pub use export::Export;
+pub use import::{Finding, Import, Imported, MAX_FAULTS};
 pub use map::Map;
 pub use merge::ChangedRecord;
 pub use row::Mode;
 
 use crate::model::JsonObject;
 use crate::model::validation::shorten;
-use import::unsuitable;
+use crate::store::StoreError;
+use crate::words;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
@@ -80,6 +81,44 @@ pub struct InputFile<'a> {
     note: &'a dyn Fn(&str),
 }
 
+/// Why an import, a draft or an export failed. Then an import has stored nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    #[error("cannot read or write the file: {0}")]
+    Io(#[from] io::Error),
+    #[error("the tenant's file cannot be used: {0}")]
+    Database(String),
+    /// The file is of another kind, damaged or too large.
+    #[error("{0}")]
+    Unsuitable(String),
+    /// Each error is reported already.
+    #[error(
+        "{} in {}{}",
+        words::count(*.errors, "fault"),
+        words::count(*.rows, "row"),
+        if *.errors < MAX_FAULTS { "" } else { ", and the rest of the file was not read" }
+    )]
+    InvalidRows {
+        /// At most [`MAX_FAULTS`].
+        errors: u64,
+        /// The number of rows with errors.
+        rows: u64,
+    },
+    /// Ids cannot be kept: the resource with this plural name holds records, or held some before.
+    #[error("--keep-ids needs a resource that has never held a record, but {0} has")]
+    HasHeldRecords(&'static str),
+}
+
+impl From<StoreError> for TransferError {
+    fn from(error: StoreError) -> TransferError {
+        TransferError::Database(error.message)
+    }
+}
+
+fn unsuitable(message: impl Into<String>) -> TransferError {
+    TransferError::Unsuitable(message.into())
+}
+
 /// The size of the read buffer in bytes.
 const BUFFER: usize = 64 * 1024;
 
@@ -98,7 +137,7 @@ impl<'a> InputFile<'a> {
     }
 
     /// Hands on all rows, until `take` wants no more.
-    fn read(self, take: &mut TakeRow<'_>) -> Result<(), ImportError> {
+    fn read(self, take: &mut TakeRow<'_>) -> Result<(), TransferError> {
         match self.format {
             FileFormat::Csv => csv::read_csv(self.input, self.map, take),
             FileFormat::JsonLines => csv::read_json_lines(self.input, take),
@@ -165,7 +204,7 @@ impl Cell {
 }
 
 /// Takes a row, or the message about a malformed one. Returns whether to go on.
-type TakeRow<'a> = dyn FnMut(Place, Result<InputRow, String>) -> Result<bool, ImportError> + 'a;
+type TakeRow<'a> = dyn FnMut(Place, Result<InputRow, String>) -> Result<bool, TransferError> + 'a;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(line: &u64) -> bool {
@@ -182,6 +221,9 @@ impl fmt::Display for Place {
         }
     }
 }
+
+/// A fault of a cell: the name of its column, the code and the message.
+type CellFault = (String, &'static str, String);
 
 /// An error in a row of a file that is imported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]

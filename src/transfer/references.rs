@@ -2,86 +2,162 @@
 
 use std::collections::HashMap;
 
-use super::columns::ReferenceColumn;
-use super::merge::is_same_text;
-use crate::clock::Timestamp;
-use crate::model::validation::normalize;
-use crate::model::{Field, Json, RecordId, Resource, Value};
-use crate::store::{Reading, StoreError, fold};
+use serde_json::json;
 
-/// What a cell says about the referred record.
-#[derive(Clone, Debug)]
-pub(super) struct Term {
-    /// The column or member.
-    pub column: String,
-    /// The field of the referred record, or its name.
-    pub field: Option<&'static Field>,
-    pub value: Value,
+use super::columns::ReferenceColumn;
+use super::merge::{Past, is_same, is_same_text, shown};
+use super::row::Fault;
+use crate::clock::Timestamp;
+use crate::model::validation::{is_empty, normalize};
+use crate::model::{Field, ID, Json, JsonObject, RecordId, Resource, Rules, Value};
+use crate::store::{Reading, ReferenceFault, StoreError, find_referred, fold};
+
+/// A reference of a row.
+pub(super) struct RowReference<'r> {
+    pub field: &'static Field,
+    /// The resource to which it leads.
+    pub target: &'static Resource,
+    pub cells: &'r JsonObject,
+    pub rules: Rules,
+    /// What the author of the row has seen, if the row is merged.
+    pub past: Option<&'r Past>,
+    /// The reference of the stored record.
+    pub kept: Option<&'r Value>,
+    /// The customer of the row, which narrows its employee.
+    pub customer: Option<&'r Value>,
 }
 
-impl Term {
-    fn text(&self) -> &str {
-        if let Value::Text(text) = &self.value { text } else { "" }
-    }
+/// A cell of a reference: the id, or a column that people can read.
+struct ReferenceCell<'r> {
+    name: &'r str,
+    column: Option<&'r ReferenceColumn>,
+    json: &'r Json,
+}
+
+/// What a cell says about the referred record.
+#[derive(Debug)]
+struct Term {
+    /// The column or member.
+    column: String,
+    /// The field of the referred record, or its name.
+    field: Option<&'static Field>,
+    value: Value,
 }
 
 #[derive(Debug)]
 pub(super) struct ReferenceFinder<'a> {
     reading: &'a Reading<'a>,
-    /// The records of a resource by their names.
-    names: HashMap<&'static str, ByName>,
+    columns: &'a [ReferenceColumn],
+    /// The ids of a resource by the folded names of its records.
+    names: HashMap<&'static str, HashMap<String, Vec<RecordId>>>,
 }
-
-/// The ids by the folded name, each with the customer of an employee.
-type ByName = HashMap<String, Vec<(RecordId, Option<Value>)>>;
 
 pub(super) const CUSTOMER_ID: &str = "customer_id";
 
+/// So many records are named in a fault.
+const MAX_NAMED: usize = 10;
+
 impl<'a> ReferenceFinder<'a> {
-    pub(super) fn new(reading: &'a Reading<'a>) -> ReferenceFinder<'a> {
-        ReferenceFinder { reading, names: HashMap::new() }
+    pub(super) fn new(reading: &'a Reading<'a>, columns: &'a [ReferenceColumn]) -> Self {
+        ReferenceFinder { reading, columns, names: HashMap::new() }
     }
 
-    /// The records for which all terms hold, at most ten.
-    pub(super) fn find(
+    /// The id of the record that the cells of a reference name together. `None` if they are absent
+    /// or not edited.
+    pub(super) fn check(&mut self, row: &RowReference<'_>) -> Result<Option<Value>, Fault> {
+        let RowReference { field, target, past, .. } = *row;
+        if let Some(past) = past {
+            if self.is_unedited(field, row.cells, past)? {
+                return Ok(None);
+            }
+            self.check_emptied(row, past)?;
+        }
+        let cells = self.cells(field, row.cells);
+        let mut terms = Vec::new();
+        for cell in cells.iter().filter(|cell| !is_empty(cell.json)) {
+            terms.push(term(field, cell)?);
+        }
+        if terms.is_empty() {
+            return check_empty(row, cells.first());
+        }
+        let customer = target.field(CUSTOMER_ID).zip(row.customer).map(Term::of);
+        let kept = row.kept.map(|id| Term::of((&ID, id)));
+        let named: Vec<&Term> = terms.iter().collect();
+        let narrowing = [customer.as_ref(), kept.as_ref()];
+        let (index, code, message) = match find_referred(&named, narrowing, |terms| {
+            self.find(target, terms)
+        })? {
+            Ok(RecordId(id)) => return Ok(Some(Value::Integer(id))),
+            Err(ReferenceFault::Missing(index)) => {
+                let message = terms.get(index).map_or(String::new(), |term| term.missing(target));
+                (index, target.missing_code(), message)
+            }
+            Err(ReferenceFault::Contradiction(index)) => {
+                let terms = list(terms.get(..=index).unwrap_or(&terms));
+                let message =
+                    format!("No {} has {terms}. Correct or empty the wrong cells.", target.name);
+                (index, "bad_request", message)
+            }
+            Err(ReferenceFault::Ambiguous(ids)) => {
+                let (terms, ids) = (list(&terms), self.numbers(target, &ids)?);
+                let plural = target.plural;
+                let message =
+                    format!("Several {plural} have {terms}: {ids}. Name one by its id or number.");
+                (0, "ambiguous_reference", message)
+            }
+        };
+        let column = terms.get(index).map_or(field.name, |term| &term.column);
+        Err(Fault::cell(column, code, message))
+    }
+
+    /// The cells of a reference in the order of the file.
+    fn cells<'c>(&'c self, field: &Field, cells: &'c JsonObject) -> Vec<ReferenceCell<'c>> {
+        let mut own = Vec::new();
+        for (name, json) in cells {
+            let column = self.columns.iter().find(|one| one.field == field && one.name == *name);
+            if column.is_some() || name == field.name {
+                own.push(ReferenceCell { name, column, json });
+            }
+        }
+        own
+    }
+
+    /// The records for which all terms hold, at most [`MAX_NAMED`].
+    fn find(
         &mut self,
         target: &'static Resource,
-        terms: &[Term],
-        customer: Option<&Value>,
+        terms: &[&Term],
     ) -> Result<Vec<RecordId>, StoreError> {
-        let narrowing = target.field(CUSTOMER_ID).zip(customer);
         let exact = terms.iter().filter_map(|term| Some((term.field?, &term.value)));
-        let exact: Vec<_> = exact.chain(narrowing).collect();
-        let names = terms.iter().filter(|term| term.field.is_none());
-        let names: Vec<String> = names.map(|term| folded(term.text())).collect();
-        let is_by_name_alone = terms.iter().all(|term| term.field.is_none());
-        let (Some(name), true) = (names.first(), is_by_name_alone) else {
-            let mut found = self.reading.find_all(target, &exact)?;
-            if !names.is_empty() {
-                let mut named = Vec::new();
-                for id in found {
-                    let record = self.reading.record(target, id)?;
-                    let name = record.map(|record| folded(&name_of(target, &record.values)));
-                    named.extend(name.filter(|name| names.iter().all(|n| n == name)).map(|_| id));
-                }
-                found = named;
-            }
-            return Ok(found);
+        let exact: Vec<_> = exact.collect();
+        let reading = self.reading;
+        let Some(name) = terms.iter().find(|term| term.field.is_none()) else {
+            return reading.find_all(target, &exact);
         };
-        let ids = self.by_name(target)?.get(name).map_or(&[][..], Vec::as_slice);
-        let is_narrow =
-            |(_, of): &&(RecordId, Option<Value>)| customer.is_none_or(|c| of.as_ref() == Some(c));
-        let ids = ids.iter().filter(|one| narrowing.is_none() || is_narrow(one));
-        Ok(ids.map(|(id, _)| *id).take(10).collect())
+        let Value::Text(name) = &name.value else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for id in self.by_name(target)?.get(&folded(name)).into_iter().flatten() {
+            let value = Value::Integer(id.0);
+            let with_id = [&exact[..], &[(&ID, &value)]].concat();
+            if exact.is_empty() || !reading.find_all(target, &with_id)?.is_empty() {
+                found.push(*id);
+            }
+            if found.len() == MAX_NAMED {
+                break;
+            }
+        }
+        Ok(found)
     }
 
-    fn by_name(&mut self, target: &'static Resource) -> Result<&ByName, StoreError> {
+    fn by_name(
+        &mut self,
+        target: &'static Resource,
+    ) -> Result<&HashMap<String, Vec<RecordId>>, StoreError> {
         if !self.names.contains_key(target.plural) {
-            let mut names = ByName::new();
+            let mut names: HashMap<String, Vec<RecordId>> = HashMap::new();
             self.reading.each(target, |record| {
-                let name = name_of(target, &record.values);
-                let customer = target.value(&record.values, CUSTOMER_ID).cloned();
-                names.entry(folded(&name)).or_default().push((record.id, customer));
+                let name = folded(&name_of(target, &record.values));
+                names.entry(name).or_default().push(record.id);
                 Ok::<(), StoreError>(())
             })?;
             self.names.insert(target.plural, names);
@@ -89,22 +165,63 @@ impl<'a> ReferenceFinder<'a> {
         Ok(self.names.entry(target.plural).or_default())
     }
 
-    /// Whether a readable cell has what the referred record has now, or had since the moment.
-    pub(super) fn agrees(
+    /// Whether no cell of a reference was edited: the id is as then, and the readable cells agree
+    /// with the record that it named.
+    pub(super) fn is_unedited(
         &self,
-        column: &ReferenceColumn,
+        field: &Field,
+        cells: &JsonObject,
+        past: &Past,
+    ) -> Result<bool, StoreError> {
+        let cells = self.cells(field, cells);
+        'versions: for id in past.seen_in(field) {
+            for cell in &cells {
+                if !self.agrees(field, id, cell, past.moment)? {
+                    continue 'versions;
+                }
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Refuses to empty a readable column beside an id that is as then.
+    fn check_emptied(&self, row: &RowReference<'_>, past: &Past) -> Result<(), Fault> {
+        let RowReference { field, target, .. } = *row;
+        let cells = self.cells(field, row.cells);
+        let id = cells.iter().find(|cell| cell.column.is_none() && !is_empty(cell.json));
+        let id =
+            id.and_then(|cell| past.seen_in(field).find(|seen| is_same(field, seen, cell.json)));
+        let Some(id) = id else { return Ok(()) };
+        for cell in cells.iter().filter(|cell| is_empty(cell.json)) {
+            if !self.agrees(field, id, cell, past.moment)? {
+                let message = format!(
+                    "\"{}\" is empty, but \"{1}\" is not. To remove the {2}, empty \"{1}\", too.",
+                    cell.name, field.name, target.name
+                );
+                return Err(Fault::cell(cell.name, "bad_request", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a cell has the id, or what the record with the id has now or had since the moment.
+    fn agrees(
+        &self,
+        field: &Field,
         id: &Value,
-        cell: &Json,
+        cell: &ReferenceCell<'_>,
         moment: Timestamp,
     ) -> Result<bool, StoreError> {
-        let Value::Integer(id) = id else { return Ok(is_same_text("", cell)) };
+        let Some(column) = cell.column else { return Ok(is_same(field, id, cell.json)) };
+        let Value::Integer(id) = id else { return Ok(is_empty(cell.json)) };
         let mut agrees = false;
         self.reading.versions(column.target, RecordId(*id), &mut |version| {
             if let Some(values) = &version.values {
                 let text = column.text(values);
-                agrees = is_same_text(&text, cell)
+                agrees = is_same_text(&text, cell.json)
                     || column.key.is_none()
-                        && cell.as_str().is_some_and(|cell| folded(cell) == folded(&text));
+                        && cell.json.as_str().is_some_and(|cell| folded(cell) == folded(&text));
             }
             !agrees && version.since > moment
         })?;
@@ -128,12 +245,8 @@ impl<'a> ReferenceFinder<'a> {
         })
     }
 
-    /// The ids with the numbers, for people: `3 (K-3), 17`.
-    pub(super) fn list(
-        &self,
-        target: &'static Resource,
-        ids: &[RecordId],
-    ) -> Result<String, StoreError> {
+    /// The ids with their numbers, for people: `3 (K-3), 17`.
+    fn numbers(&self, target: &'static Resource, ids: &[RecordId]) -> Result<String, StoreError> {
         let mut list = Vec::new();
         for id in ids {
             let record = self.reading.record(target, *id)?;
@@ -170,4 +283,53 @@ pub(super) fn name_of(resource: &Resource, values: &[Value]) -> String {
 fn folded(name: &str) -> String {
     let words: Vec<&str> = name.split_whitespace().collect();
     normalize(&fold(&normalize(&words.join(" "))))
+}
+
+impl Term {
+    fn of((field, value): (&'static Field, &Value)) -> Term {
+        Term { column: field.name.to_owned(), field: Some(field), value: value.clone() }
+    }
+
+    fn missing(&self, target: &Resource) -> String {
+        let (noun, value) = (target.name, shown(&json!(self.value)));
+        if self.field == Some(&ID) {
+            let column = &self.column;
+            return format!("\"{column}\" was {value}, but there is no {noun} with this id.");
+        }
+        let key = self.field.map_or("name", |field| field.name);
+        format!("There is no {noun} with the {key} {value}. Create the {noun} first.")
+    }
+}
+
+fn term(field: &Field, cell: &ReferenceCell<'_>) -> Result<Term, Fault> {
+    let column = cell.name.to_owned();
+    let Some(known) = cell.column else {
+        return Ok(Term { column, field: Some(&ID), value: field.check(cell.json)? });
+    };
+    let Json::String(text) = cell.json else {
+        return Err(Fault::cell(&column, "bad_request", format!("\"{column}\" must be text.")));
+    };
+    Ok(Term { column, field: known.key, value: Value::of(text.trim()) })
+}
+
+/// The terms for people: `customer_number "K-1" and customer_name "Beta"`.
+fn list(terms: &[Term]) -> String {
+    let terms = terms.iter().map(|term| format!("{} {}", term.column, shown(&json!(term.value))));
+    terms.collect::<Vec<_>>().join(" and ")
+}
+
+/// The value of a reference whose cells are empty or absent.
+fn check_empty(
+    row: &RowReference<'_>,
+    first: Option<&ReferenceCell<'_>>,
+) -> Result<Option<Value>, Fault> {
+    let RowReference { field, target, rules, .. } = *row;
+    match first {
+        Some(_) if !field.required => Ok(Some(Value::Null)),
+        Some(ReferenceCell { name, column: Some(_), .. }) => {
+            let message = format!("\"{name}\" is empty; name the {}.", target.name);
+            Err(Fault::cell(name, "required", message))
+        }
+        first => Ok(field.check_sent(first.map(|cell| cell.json), rules)?),
+    }
 }

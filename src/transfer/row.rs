@@ -2,14 +2,13 @@
 //! with what others have changed.
 
 use std::collections::{HashMap, HashSet};
-use std::mem;
 
-use super::columns::{CellFault, Columns, ReferenceColumn};
-use super::merge::{Past, is_same, shown};
-use super::references::{CUSTOMER_ID, ReferenceFinder, Term};
-use super::{Place, RowError};
+use super::CellFault;
+use super::columns::Columns;
+use super::merge::{Past, shown};
+use super::references::{CUSTOMER_ID, ReferenceFinder, RowReference};
 use crate::clock::Timestamp;
-use crate::model::validation::{is_empty, shorten};
+use crate::model::validation::is_empty;
 use crate::model::{
     CUSTOMER, EMPLOYEE, Field, FieldError, ID, Json, JsonObject, Kind, RecordId, Resource, Rules,
     UPDATED_AT, Value,
@@ -53,6 +52,67 @@ impl Mode {
 /// The maximum id that an import keeps. The upper half of all ids remains for new records.
 const MAX_ID: i64 = i64::MAX / 2;
 
+/// Why a part of a row cannot be taken.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Cells(Vec<CellFault>),
+    Store(StoreError),
+}
+
+impl Fault {
+    pub(super) fn cell(column: &str, code: &'static str, message: impl Into<String>) -> Fault {
+        Fault::Cells(vec![(column.to_owned(), code, message.into())])
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Fault {
+        match error.into_rejection() {
+            Ok(rejection) => rejection.into(),
+            Err(error) => Fault::Store(error),
+        }
+    }
+}
+
+impl From<Vec<FieldError>> for Fault {
+    fn from(errors: Vec<FieldError>) -> Fault {
+        let fault = |error: FieldError| (error.field, error.code.as_str(), error.message);
+        Fault::Cells(errors.into_iter().map(fault).collect())
+    }
+}
+
+impl From<Rejection> for Fault {
+    fn from(rejection: Rejection) -> Fault {
+        let column = match rejection {
+            Rejection::InvalidFields(errors) => return errors.into(),
+            Rejection::AmbiguousRecord(_, field, _) => field.name,
+            Rejection::NotFound(..) => ID.name,
+            // An import has no preconditions and deletes nothing.
+            _ => "-",
+        };
+        Fault::cell(column, rejection.code(), rejection.message())
+    }
+}
+
+/// Returns the value of a check, or adds its faults to those of the row.
+fn keep<T>(
+    faults: &mut Vec<CellFault>,
+    checked: Result<T, impl Into<Fault>>,
+) -> Result<Option<T>, StoreError> {
+    match checked.map_err(Into::into) {
+        Ok(value) => Ok(Some(value)),
+        Err(Fault::Store(error)) => Err(error),
+        Err(Fault::Cells(mut found)) => {
+            // A cell with a fault is not absent.
+            found.retain(|(column, code, _)| {
+                *code != "required" || faults.iter().all(|(earlier, ..)| earlier != column)
+            });
+            faults.append(&mut found);
+            Ok(None)
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct RowValidator<'a> {
     pub columns: &'a Columns<'a>,
@@ -67,20 +127,11 @@ pub(super) struct RowValidator<'a> {
     stored_keys: Option<HashMap<String, String>>,
     /// The records by their former values of that field, once a row of an export has found none.
     former_keys: Option<HashMap<String, Vec<RecordId>>>,
-    /// The place of the present row, and its errors so far.
-    place: Place,
-    errors: Vec<RowError>,
 }
 
-/// What a row stands for.
-enum RowTarget {
-    /// A record, and what the author of the row has seen of it.
-    Record(Target, Option<Past>),
-    /// A record that is gone. The row has no edit.
-    Unedited,
-    /// No record that could be found. The error is reported.
-    Fault,
-}
+/// The record that a row stands for, and what the author of the row has seen of it. `None` if the
+/// record is gone, and the row has no edit.
+type RowTarget = Option<(Target, Option<Past>)>;
 
 impl<'a> RowValidator<'a> {
     pub(super) fn new(
@@ -94,33 +145,25 @@ impl<'a> RowValidator<'a> {
             reading,
             mode,
             is_merging,
-            finder: ReferenceFinder::new(reading),
+            finder: ReferenceFinder::new(reading, &columns.references),
             seen: HashSet::new(),
             stored_keys: None,
             former_keys: None,
-            place: Place::default(),
-            errors: Vec::new(),
         }
     }
 
-    /// Returns the record that the row makes, `None` if it changes nothing, or all errors of the
-    /// row. `cells` has the columns that the file has, without the cells with `faults`.
+    /// Returns the record that the row makes. `None` if the row changes nothing or has faults, which
+    /// are added. `cells` has the columns that the file has, without the cells with faults.
     pub(super) fn validate(
         &mut self,
-        place: Place,
         cells: &JsonObject,
-        faults: Vec<CellFault>,
-    ) -> Result<Result<Option<Draft>, Vec<RowError>>, StoreError> {
-        self.place = place;
-        for (column, code, message) in faults {
-            self.add_error(&column, code, message);
-        }
+        faults: &mut Vec<CellFault>,
+    ) -> Result<Option<Draft>, StoreError> {
         let resource = self.columns.resource;
-        let (target, past) = match self.find_target(cells)? {
-            RowTarget::Record(target, past) => (Some(target), past),
-            RowTarget::Unedited if self.errors.is_empty() => return Ok(Ok(None)),
-            RowTarget::Unedited => return Ok(Err(mem::take(&mut self.errors))),
-            RowTarget::Fault => (None, None),
+        let (target, past) = match keep(faults, self.find_target(cells))? {
+            Some(Some((target, past))) => (Some(target), past),
+            Some(None) => return Ok(None),
+            None => (None, None),
         };
         let rules = match (&target, self.mode) {
             (_, Mode::Add | Mode::KeepIds) => Rules::New,
@@ -132,170 +175,107 @@ impl<'a> RowValidator<'a> {
             Some(Target::Stored(record)) => Some(record),
             _ => None,
         };
-        let mut values = Vec::with_capacity(resource.fields.len());
+        let mut values: Vec<(&Field, Value)> = Vec::with_capacity(resource.fields.len());
         // The customer of a device narrows its employee.
         let (customer, others): (Vec<_>, Vec<_>) =
             resource.fields.iter().partition(|field| field.name == CUSTOMER_ID);
         for field in customer.into_iter().chain(others) {
-            // The error of a value by which no record could be found is reported already.
+            // The fault of a value by which no record could be found is known already.
             if target.is_none() && self.mode.key() == Some(field) {
                 continue;
             }
-            let value = match field.references {
+            let past = past.as_ref();
+            let checked = match field.references {
                 Some(target) => {
-                    let row = ReferenceRow { cells, rules, past: past.as_ref(), stored };
-                    self.check_reference(field, target, &row, &values)?
+                    let customer = values.iter().find(|(field, _)| field.name == CUSTOMER_ID);
+                    let customer = customer.map(|(_, value)| value);
+                    let kept = stored.and_then(|record| resource.value(&record.values, field.name));
+                    let row = RowReference { field, target, cells, rules, past, kept, customer };
+                    self.finder.check(&row)
                 }
-                None => self.check_field(field, cells, rules, past.as_ref()),
+                None => check_field(field, cells, rules, past),
             };
-            values.extend(value.map(|value| (field, value)));
+            values.extend(keep(faults, checked)?.flatten().map(|value| (field, value)));
         }
         if let (Some(past), Some(record)) = (&past, stored) {
-            self.add_conflicts(past, record, &values);
+            faults.extend(self.conflicts(past, record, &values));
         }
-        // Without a target there is an error already.
-        self.finish(target.unwrap_or(Target::New(None)), &values)
-    }
-
-    fn finish(
-        &mut self,
-        target: Target,
-        values: &[(&'static Field, Value)],
-    ) -> Result<Result<Option<Draft>, Vec<RowError>>, StoreError> {
-        match Draft::new(self.columns.resource, target, values) {
-            Ok(mut draft) if self.errors.is_empty() => {
-                // An empty cell names no customer beside an employee.
-                let named = values
-                    .iter()
-                    .find(|(field, value)| field.name == CUSTOMER_ID && *value != Value::Null);
-                match self.reading.set_owner(&mut draft, named.is_some()) {
-                    Ok(()) => return Ok(Ok(Some(draft))),
-                    Err(error) => match error.into_rejection()? {
-                        Rejection::OtherCustomer(_) => self.add_other_customer(&draft)?,
-                        rejection => self.reject(rejection),
-                    },
-                }
-            }
-            Ok(_) => {}
-            Err(rejection) => self.reject(rejection),
-        }
-        Ok(Err(mem::take(&mut self.errors)))
-    }
-
-    /// Adds the error of a device whose employee works at another customer than the file says.
-    fn add_other_customer(&mut self, draft: &Draft) -> Result<(), StoreError> {
-        let value = |name| draft.resource.value(&draft.values, name).unwrap_or(&Value::Null);
-        let (employee, named) = (value("employee_id"), value(CUSTOMER_ID));
-        let works_at = match employee {
-            Value::Integer(id) => self.reading.record(&EMPLOYEE, RecordId(*id))?,
-            _ => None,
+        // Without a target there is a fault already.
+        let draft = Draft::new(resource, target.unwrap_or(Target::New(None)), &values);
+        let Some(mut draft) = keep(faults, draft)?.filter(|_| faults.is_empty()) else {
+            return Ok(None);
         };
-        let works_at =
-            works_at.as_ref().and_then(|record| EMPLOYEE.value(&record.values, CUSTOMER_ID));
-        let works_at = self.finder.label(&CUSTOMER, works_at.unwrap_or(&Value::Null))?;
-        let employee = self.finder.label(&EMPLOYEE, employee)?;
-        let named = self.finder.label(&CUSTOMER, named)?;
+        // An empty cell names no customer beside an employee.
+        let names_customer =
+            values.iter().any(|(field, value)| field.name == CUSTOMER_ID && *value != Value::Null);
+        let owned = self.set_owner(&mut draft, names_customer);
+        Ok(keep(faults, owned)?.map(|()| draft))
+    }
+
+    /// Gives a device the customer of its employee. The fault names both as people do.
+    fn set_owner(&self, draft: &mut Draft, names_customer: bool) -> Result<(), Fault> {
+        let Err(error) = self.reading.set_owner(draft, names_customer) else { return Ok(()) };
+        let (employee, customer, named) = match error.into_rejection()? {
+            Rejection::OtherCustomer { employee, customer, named } => (employee, customer, named),
+            rejection => return Err(rejection.into()),
+        };
+        let label = |resource, id| self.finder.label(resource, &Value::Integer(id));
+        let (employee, customer) = (label(&EMPLOYEE, employee)?, label(&CUSTOMER, customer)?);
+        let named = self.finder.label(&CUSTOMER, &named)?;
         let message = format!(
-            "the employee {employee} works at the customer {works_at}, not {named}; leave the \
+            "the employee {employee} works at the customer {customer}, not {named}; leave the \
              customer out, or name another employee"
         );
-        self.add_error(CUSTOMER_ID, "bad_request", message);
-        Ok(())
+        Err(Fault::cell(CUSTOMER_ID, "bad_request", message))
     }
 
-    /// Adds an error of the row.
-    fn add_error(&mut self, column: &str, code: &'static str, message: impl Into<String>) {
-        // A cell with a fault is not absent.
-        if code == "required" && self.errors.iter().any(|error| error.field == column) {
-            return;
-        }
-        self.errors.push(RowError::new(self.place, column, code, message.into()));
-    }
-
-    /// Adds the errors that a rejection of the row's change means.
-    fn reject(&mut self, rejection: Rejection) {
-        let (code, message) = (rejection.code(), rejection.message());
-        let column = match rejection {
-            Rejection::InvalidFields(faults) => {
-                for FieldError { field, code, message } in faults {
-                    self.add_error(&field, code.as_str(), message);
-                }
-                return;
-            }
-            Rejection::MissingReference(field, ..) | Rejection::AmbiguousRecord(_, field, _) => {
-                field.name
-            }
-            Rejection::NotFound(..) => ID.name,
-            // An import has no preconditions and deletes nothing.
-            _ => "-",
-        };
-        self.add_error(column, code, message);
-    }
-
-    /// Returns the value of a check, or adds the errors of the rejection.
-    fn value_of<T>(&mut self, checked: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
-        match checked {
-            Ok(value) => Ok(Some(value)),
-            Err(error) => {
-                self.reject(error.into_rejection()?);
-                Ok(None)
-            }
-        }
-    }
-
-    fn find_target(&mut self, cells: &JsonObject) -> Result<RowTarget, StoreError> {
-        let Some(key) = self.mode.key() else {
-            return Ok(RowTarget::Record(Target::New(None), None));
-        };
-        let moment = self.read_moment(cells);
-        let Some(value) = self.check_key(key, cells) else { return Ok(RowTarget::Fault) };
+    fn find_target(&mut self, cells: &JsonObject) -> Result<RowTarget, Fault> {
+        let Some(key) = self.mode.key() else { return Ok(Some((Target::New(None), None))) };
+        let moment = self.read_moment(cells)?;
+        let value = check_key(key, cells)?;
         let is_kept = matches!(self.mode, Mode::KeepIds);
         if !self.seen.insert(value.clone()) {
             let code = if is_kept { "duplicate_id" } else { "ambiguous_record" };
-            self.add_error(key.name, code, "An earlier row has the same value.");
-            return Ok(RowTarget::Fault);
+            return Err(Fault::cell(key.name, code, "An earlier row has the same value."));
         }
         if let (true, Value::Integer(id)) = (is_kept, &value) {
-            return Ok(RowTarget::Record(Target::New(Some(RecordId(*id))), None));
+            return Ok(Some((Target::New(Some(RecordId(*id))), None)));
         }
         let resource = self.columns.resource;
-        let found = self.reading.find_one(resource, key, &value);
-        let Some(found) = self.value_of(found)? else { return Ok(RowTarget::Fault) };
+        let found = self.reading.find_one(resource, key, &value)?;
         if let Some(moment) = moment {
             return self.find_seen_record(key, &value, found, moment, cells);
         }
         let target = match (found, value) {
-            (Some(record), _) => Some(Target::Stored(record)),
+            (Some(record), _) => Target::Stored(record),
             (None, Value::Integer(id)) => {
-                self.reject(Rejection::NotFound(resource, RecordId(id)));
-                None
+                return Err(Rejection::NotFound(resource, RecordId(id)).into());
             }
-            (None, Value::Text(text)) => self.guard(key, &text)?,
-            (None, _) => Some(Target::New(None)),
+            (None, value) => {
+                self.guard(key, &value)?;
+                Target::New(None)
+            }
         };
-        Ok(target.map_or(RowTarget::Fault, |target| RowTarget::Record(target, None)))
+        Ok(Some((target, None)))
     }
 
     /// The moment in the column `updated_at` of a row that is merged.
-    fn read_moment(&mut self, cells: &JsonObject) -> Option<Timestamp> {
-        let cell = cells.get(UPDATED_AT.name).filter(|cell| !is_empty(cell))?;
-        if !self.is_merging {
-            return None;
-        }
+    fn read_moment(&self, cells: &JsonObject) -> Result<Option<Timestamp>, Fault> {
+        let cell = cells.get(UPDATED_AT.name).filter(|cell| self.is_merging && !is_empty(cell));
+        let Some(cell) = cell else { return Ok(None) };
         let text = cell.as_str().unwrap_or_default().trim();
         // A cell with a date has no time zone, and at midnight no time.
         let forms = [text.to_owned(), format!("{text}Z"), format!("{text}T00:00:00Z")];
         let moment = forms.iter().find_map(|text| text.parse().ok());
-        if moment.is_none() {
+        moment.map(Some).ok_or_else(|| {
             let message = format!(
                 "\"{}\" was {}; leave it as the export has it, such as 2026-11-29T14:03:25Z, or \
                  empty it",
                 UPDATED_AT.name,
                 shown(cell)
             );
-            self.add_error(UPDATED_AT.name, "invalid_date", message);
-        }
-        moment
+            Fault::cell(UPDATED_AT.name, "invalid_date", message)
+        })
     }
 
     /// The record that the author of a row has seen at `moment`. `found` has the row's value in
@@ -307,23 +287,24 @@ impl<'a> RowValidator<'a> {
         found: Option<Record>,
         moment: Timestamp,
         cells: &JsonObject,
-    ) -> Result<RowTarget, StoreError> {
+    ) -> Result<RowTarget, Fault> {
+        let changed_meanwhile =
+            |column: &str, message: String| Err(Fault::cell(column, "changed_meanwhile", message));
         let resource = self.columns.resource;
+        let (noun, name) = (resource.name, key.name);
         if let Some(record) = found {
             let mut past = Past::find(self.reading, resource, record.id, moment)?;
             if !past.is_known {
                 past.set_present(&record);
                 if moment < record.created_at {
-                    let message = format!(
-                        "the {} was created at {}, after the export",
-                        resource.name, record.created_at
-                    );
-                    self.add_error(UPDATED_AT.name, "changed_meanwhile", message);
-                    return Ok(RowTarget::Fault);
+                    let created_at = record.created_at;
+                    let message =
+                        format!("the {noun} was created at {created_at}, after the export");
+                    return changed_meanwhile(UPDATED_AT.name, message);
                 }
             }
             if *key == ID || past.seen_in(key).any(|seen| seen == value) {
-                return Ok(RowTarget::Record(Target::Stored(record), Some(past)));
+                return Ok(Some((Target::Stored(record), Some(past))));
             }
         }
         let mut is_recorded = false;
@@ -331,29 +312,23 @@ impl<'a> RowValidator<'a> {
             let past = Past::find(self.reading, resource, id, moment)?;
             is_recorded |= past.is_recorded;
             if past.is_known && (*key == ID || past.seen_in(key).any(|seen| seen == value)) {
-                let Some(edited) = self.first_edit(&past, cells)? else {
-                    return Ok(RowTarget::Unedited);
-                };
-                let cell = cells.get(&edited).map_or(String::new(), shown);
+                let Some(edited) = self.first_edit(&past, cells)? else { return Ok(None) };
+                let cell = cells.get(edited).map_or(String::new(), shown);
                 let message = format!("{}, and {edited} is {cell} in the file", past.farewell(key));
-                self.add_error(key.name, "changed_meanwhile", message);
-                return Ok(RowTarget::Fault);
+                return changed_meanwhile(name, message);
             }
         }
-        let (noun, name) = (resource.name, key.name);
         if is_recorded {
             let message = format!("the {noun} has changed, and the change log no longer says how");
-            self.add_error(UPDATED_AT.name, "changed_meanwhile", message);
-        } else {
-            let message = format!(
-                "No {noun} had the {name} {} then. A row with \"{}\" is a row of an export; empty \
-                 it to create a record.",
-                shown(&serde_json::json!(value)),
-                UPDATED_AT.name
-            );
-            self.add_error(name, "not_found", message);
+            return changed_meanwhile(UPDATED_AT.name, message);
         }
-        Ok(RowTarget::Fault)
+        let message = format!(
+            "No {noun} had the {name} {} then. A row with \"{}\" is a row of an export; empty it to \
+             create a record.",
+            shown(&serde_json::json!(value)),
+            UPDATED_AT.name
+        );
+        Err(Fault::cell(name, "not_found", message))
     }
 
     /// The records that had this value in `key` before a change, or have this id.
@@ -380,19 +355,16 @@ impl<'a> RowValidator<'a> {
         Ok(self.former_keys.as_ref().and_then(|keys| keys.get(text)).cloned().unwrap_or_default())
     }
 
-    /// The first column of a row that was edited.
+    /// The first field of a row that was edited.
     fn first_edit(
-        &mut self,
+        &self,
         past: &Past,
         cells: &JsonObject,
-    ) -> Result<Option<String>, StoreError> {
+    ) -> Result<Option<&'static str>, StoreError> {
         for field in self.columns.resource.fields {
             let cell = cells.get(field.name);
             let is_edited = match (field.references, cell) {
-                (Some(_), _) => {
-                    let cells = self.reference_cells(field, cells);
-                    !cells.is_empty() && !self.is_unedited(field, &cells, past)?
-                }
+                (Some(_), _) => !self.finder.is_unedited(field, cells, past)?,
                 (None, Some(cell)) if field.kind == Kind::Custom => {
                     past.edited_members(field, cell).is_some()
                 }
@@ -400,357 +372,99 @@ impl<'a> RowValidator<'a> {
                 (None, None) => false,
             };
             if is_edited {
-                return Ok(Some(field.name.to_owned()));
+                return Ok(Some(field.name));
             }
         }
         Ok(None)
     }
 
-    /// Adds the errors of cells that were edited, while others have changed the same field.
-    fn add_conflicts(&mut self, past: &Past, record: &Record, values: &[(&'static Field, Value)]) {
-        if !past.is_known {
-            if let Some((field, _)) = values.first() {
+    /// The faults of cells that were edited, while others have changed the same field.
+    fn conflicts(
+        &self,
+        past: &Past,
+        record: &Record,
+        values: &[(&'static Field, Value)],
+    ) -> Vec<CellFault> {
+        let mut faults = Vec::new();
+        for (field, value) in values {
+            if !past.is_known {
                 let message = format!(
                     "{} was edited, but the change log no longer has the record as it was at {}; \
                      export again, or use --overwrite",
                     field.name, past.moment
                 );
-                self.add_error(UPDATED_AT.name, "changed_meanwhile", message);
+                return vec![(UPDATED_AT.name.to_owned(), "changed_meanwhile", message)];
             }
-            return;
-        }
-        for (field, value) in values {
-            let Some(now) = self.columns.resource.value(&record.values, field.name) else {
-                continue;
-            };
-            for (column, message) in past.conflicts(field, value, now) {
-                self.add_error(&column, "changed_meanwhile", message);
+            if let Some(now) = self.columns.resource.value(&record.values, field.name) {
+                let conflicts = past.conflicts(field, value, now).into_iter();
+                faults.extend(conflicts.map(|(name, text)| (name, "changed_meanwhile", text)));
             }
         }
+        faults
     }
 
-    /// A new record with this key, unless a stored record has nearly the same key: a spreadsheet
-    /// removes zeros, and the row would make a double of that record.
-    fn guard(&mut self, key: &Field, text: &str) -> Result<Option<Target>, StoreError> {
+    /// Refuses a new record if a stored record has nearly the same key: a spreadsheet removes zeros,
+    /// and the row would make a double of that record.
+    fn guard(&mut self, key: &Field, value: &Value) -> Result<(), Fault> {
+        let Value::Text(text) = value else { return Ok(()) };
         if self.stored_keys.is_none() {
-            self.stored_keys = Some(self.read_keys(key)?);
+            let (mut keys, resource) = (HashMap::new(), self.columns.resource);
+            self.reading.each(resource, |record| {
+                if let Some(Value::Text(text)) = resource.value(&record.values, key.name) {
+                    keys.insert(essence(text), text.clone());
+                }
+                Ok::<(), StoreError>(())
+            })?;
+            self.stored_keys = Some(keys);
         }
         let stored = self.stored_keys.as_ref().and_then(|stored| stored.get(&essence(text)));
-        let Some(similar) = stored else { return Ok(Some(Target::New(None))) };
+        let Some(similar) = stored else { return Ok(()) };
         let cause = match similar.trim_start_matches('0') == text.trim_start_matches('0') {
             true => "the spreadsheet may have removed zeros",
             false => "write it in the same way",
         };
         let name = key.name;
         let message = format!("{name} {text:?} matches no record, but {similar:?} exists; {cause}");
-        self.add_error(name, "similar_record", message);
-        Ok(None)
-    }
-
-    fn read_keys(&self, key: &Field) -> Result<HashMap<String, String>, StoreError> {
-        let mut keys = HashMap::new();
-        let resource = self.columns.resource;
-        self.reading.each(resource, |record| {
-            if let Some(Value::Text(text)) = resource.value(&record.values, key.name) {
-                keys.insert(essence(text), text.clone());
-            }
-            Ok::<(), StoreError>(())
-        })?;
-        Ok(keys)
-    }
-
-    /// The value of the row in the column that says which record it stands for.
-    fn check_key(&mut self, field: &Field, cells: &JsonObject) -> Option<Value> {
-        let name = field.name;
-        let Some(input) = cells.get(name).filter(|input| !is_empty(input)) else {
-            self.add_error(name, "required", format!("\"{name}\" is empty; every row needs it."));
-            return None;
-        };
-        if *field == ID {
-            if let Some(id) = input.as_i64().filter(|id| (1..=MAX_ID).contains(id)) {
-                return Some(Value::Integer(id));
-            }
-            let message = format!("\"{name}\" must be an integer from 1 to {MAX_ID}.");
-            self.add_error(name, "invalid_int", message);
-            return None;
-        }
-        if let Json::String(text) = input {
-            return Some(Value::of(text.trim()));
-        }
-        match field.check(input) {
-            Ok(value) => Some(value),
-            Err(faults) => {
-                self.reject(Rejection::InvalidFields(faults));
-                None
-            }
-        }
-    }
-
-    /// The value of a field. `None` if the row has no value for it, an unedited or an invalid one.
-    fn check_field(
-        &mut self,
-        field: &'static Field,
-        cells: &JsonObject,
-        rules: Rules,
-        past: Option<&Past>,
-    ) -> Option<Value> {
-        let edited;
-        let mut cell = cells.get(field.name);
-        if let (Some(past), Some(sent)) = (past, cell) {
-            if field.kind == Kind::Custom {
-                edited = past.edited_members(field, sent);
-                cell = edited.as_ref();
-            } else if past.has(field, sent) {
-                return None;
-            }
-        }
-        match field.check_sent(cell, rules) {
-            Ok(value) => value,
-            Err(faults) => {
-                self.reject(Rejection::InvalidFields(faults));
-                None
-            }
-        }
-    }
-
-    /// The cells of a reference in the order of the file: its id, and what people know.
-    fn reference_cells<'c>(
-        &self,
-        field: &Field,
-        cells: &'c JsonObject,
-    ) -> Vec<(&'c String, &'c Json)> {
-        let is_own =
-            |name: &str| name == field.name || self.reference_column(field, name).is_some();
-        cells.iter().filter(|(name, _)| is_own(name)).collect()
-    }
-
-    fn reference_column(&self, field: &Field, name: &str) -> Option<&'a ReferenceColumn> {
-        self.columns.references.iter().find(|one| one.field == field && one.name == name)
-    }
-
-    /// The id of the record that the cells of a reference name together.
-    fn check_reference(
-        &mut self,
-        field: &'static Field,
-        target: &'static Resource,
-        row: &ReferenceRow<'_>,
-        values: &[(&'static Field, Value)],
-    ) -> Result<Option<Value>, StoreError> {
-        let cells = self.reference_cells(field, row.cells);
-        if let Some(past) = row.past
-            && !cells.is_empty()
-        {
-            if self.is_unedited(field, &cells, past)? {
-                return Ok(None);
-            }
-            if let Some(column) = self.emptied_beside_id(field, &cells, past)? {
-                let message = format!(
-                    "\"{column}\" is empty, but \"{0}\" is not. To remove the {1}, empty \"{0}\", \
-                     too.",
-                    field.name, target.name
-                );
-                self.add_error(&column, "bad_request", message);
-                return Ok(None);
-            }
-        }
-        let filled: Vec<_> = cells.iter().filter(|(_, cell)| !is_empty(cell)).collect();
-        if filled.is_empty() {
-            return Ok(self.check_empty_reference(field, target, &cells, row.rules));
-        }
-        let mut terms: Vec<Term> = Vec::new();
-        let mut found = Vec::new();
-        for (name, cell) in filled {
-            let Some(term) = self.term(field, name, cell) else { return Ok(None) };
-            found = self.finder.find(target, std::slice::from_ref(&term), None)?;
-            if found.is_empty() {
-                let message = missing(target, &term);
-                self.add_error(name, target.missing_code(), message);
-                return Ok(None);
-            }
-            terms.push(term);
-            if terms.len() > 1 {
-                found = self.finder.find(target, &terms, None)?;
-            }
-            if found.is_empty() {
-                let message =
-                    format!("No {} has {}. Correct one of the cells.", target.name, list(&terms));
-                self.add_error(name, "bad_request", message);
-                return Ok(None);
-            }
-        }
-        self.narrow(field, target, &terms, &mut found, row.stored, values)?;
-        if let [RecordId(id)] = *found {
-            return Ok(Some(Value::Integer(id)));
-        }
-        self.add_ambiguous(field, target, &terms, &found)?;
-        Ok(None)
-    }
-
-    fn add_ambiguous(
-        &mut self,
-        field: &Field,
-        target: &'static Resource,
-        terms: &[Term],
-        found: &[RecordId],
-    ) -> Result<(), StoreError> {
-        let message = format!(
-            "Several {} have {}: {}. Name one by its id or number.",
-            target.plural,
-            list(terms),
-            self.finder.list(target, found)?
-        );
-        let column = terms.first().map_or(field.name, |term| &term.column);
-        self.add_error(column, "ambiguous_reference", message);
-        Ok(())
-    }
-
-    /// Of several records, the one to which the stored record refers, or those of the row's customer.
-    fn narrow(
-        &mut self,
-        field: &Field,
-        target: &'static Resource,
-        terms: &[Term],
-        found: &mut Vec<RecordId>,
-        stored: Option<&Record>,
-        values: &[(&'static Field, Value)],
-    ) -> Result<(), StoreError> {
-        let customer = values.iter().find(|(field, _)| field.name == CUSTOMER_ID);
-        if let (Some((_, customer)), true) = (customer, found.len() > 1)
-            && target.field(CUSTOMER_ID).is_some()
-        {
-            let narrowed = self.finder.find(target, terms, Some(customer))?;
-            if !narrowed.is_empty() {
-                *found = narrowed;
-            }
-        }
-        let kept =
-            stored.and_then(|record| self.columns.resource.value(&record.values, field.name));
-        if let (Some(Value::Integer(kept)), true) = (kept, found.len() > 1)
-            && found.contains(&RecordId(*kept))
-        {
-            *found = vec![RecordId(*kept)];
-        }
-        Ok(())
-    }
-
-    fn check_empty_reference(
-        &mut self,
-        field: &'static Field,
-        target: &Resource,
-        cells: &[(&String, &Json)],
-        rules: Rules,
-    ) -> Option<Value> {
-        let Some((name, cell)) = cells.first() else {
-            return match field.check_sent(None, rules) {
-                Ok(value) => value,
-                Err(faults) => {
-                    self.reject(Rejection::InvalidFields(faults));
-                    None
-                }
-            };
-        };
-        if !field.required {
-            return Some(Value::Null);
-        }
-        if *name == field.name {
-            if let Err(faults) = field.check_sent(Some(cell), rules) {
-                self.reject(Rejection::InvalidFields(faults));
-            }
-        } else {
-            let message = format!("\"{name}\" is empty; name the {}.", target.name);
-            self.add_error(name, "required", message);
-        }
-        None
-    }
-
-    fn term(&mut self, field: &'static Field, name: &str, cell: &Json) -> Option<Term> {
-        let Some(column) = self.reference_column(field, name) else {
-            return match field.check(cell) {
-                Ok(id) => Some(Term { column: name.to_owned(), field: Some(&ID), value: id }),
-                Err(faults) => {
-                    self.reject(Rejection::InvalidFields(faults));
-                    None
-                }
-            };
-        };
-        let Json::String(text) = cell else {
-            self.add_error(name, "bad_request", format!("\"{name}\" must be text."));
-            return None;
-        };
-        Some(Term { column: name.to_owned(), field: column.key, value: Value::of(text.trim()) })
-    }
-
-    /// Whether no cell of a reference was edited: the id is as then, and the readable cells agree
-    /// with the record that it named.
-    fn is_unedited(
-        &self,
-        field: &Field,
-        cells: &[(&String, &Json)],
-        past: &Past,
-    ) -> Result<bool, StoreError> {
-        'versions: for id in past.seen_in(field) {
-            for (name, cell) in cells {
-                let agrees = match self.reference_column(field, name) {
-                    Some(column) => self.finder.agrees(column, id, cell, past.moment)?,
-                    None => is_same(field, id, cell),
-                };
-                if !agrees {
-                    continue 'versions;
-                }
-            }
-            return Ok(true);
-        }
-        Ok(false)
-    }
-
-    /// A readable column that was emptied, while the id beside it is as then.
-    fn emptied_beside_id(
-        &self,
-        field: &Field,
-        cells: &[(&String, &Json)],
-        past: &Past,
-    ) -> Result<Option<String>, StoreError> {
-        let id = cells.iter().find(|(name, cell)| *name == field.name && !is_empty(cell));
-        let Some((_, id)) = id.filter(|(_, cell)| past.has(field, cell)) else { return Ok(None) };
-        let Some(id) = past.seen_in(field).find(|seen| is_same(field, seen, id)) else {
-            return Ok(None);
-        };
-        for (name, cell) in cells.iter().filter(|(_, cell)| is_empty(cell)) {
-            if let Some(column) = self.reference_column(field, name)
-                && !self.finder.agrees(column, id, cell, past.moment)?
-            {
-                return Ok(Some((*name).clone()));
-            }
-        }
-        Ok(None)
+        Err(Fault::cell(name, "similar_record", message))
     }
 }
 
-/// What the check of a reference needs of its row.
-struct ReferenceRow<'r> {
-    cells: &'r JsonObject,
+/// The value of the row in the column that says which record it stands for.
+fn check_key(field: &Field, cells: &JsonObject) -> Result<Value, Fault> {
+    let name = field.name;
+    let Some(input) = cells.get(name).filter(|input| !is_empty(input)) else {
+        let message = format!("\"{name}\" is empty; every row needs it.");
+        return Err(Fault::cell(name, "required", message));
+    };
+    if *field == ID {
+        let id = input.as_i64().filter(|id| (1..=MAX_ID).contains(id));
+        let message = || format!("\"{name}\" must be an integer from 1 to {MAX_ID}.");
+        return id.map(Value::Integer).ok_or_else(|| Fault::cell(name, "invalid_int", message()));
+    }
+    match input {
+        Json::String(text) => Ok(Value::of(text.trim())),
+        input => Ok(field.check(input)?),
+    }
+}
+
+/// The value of a field. `None` if the row has no value for it, or an unedited one.
+fn check_field(
+    field: &'static Field,
+    cells: &JsonObject,
     rules: Rules,
-    past: Option<&'r Past>,
-    stored: Option<&'r Record>,
-}
-
-fn missing(target: &Resource, term: &Term) -> String {
-    let noun = target.name;
-    if term.field == Some(&ID) {
-        let id = serde_json::json!(term.value);
-        return format!("\"{}\" was {id}, but there is no {noun} with this id.", term.column);
+    past: Option<&Past>,
+) -> Result<Option<Value>, Fault> {
+    let edited;
+    let mut cell = cells.get(field.name);
+    if let (Some(past), Some(sent)) = (past, cell) {
+        if field.kind == Kind::Custom {
+            edited = past.edited_members(field, sent);
+            cell = edited.as_ref();
+        } else if past.has(field, sent) {
+            return Ok(None);
+        }
     }
-    let key = term.field.map_or("name", |field| field.name);
-    let Value::Text(text) = &term.value else { return format!("There is no {noun}.") };
-    format!("There is no {noun} with the {key} {:?}. Create the {noun} first.", shorten(text))
-}
-
-/// The terms for people: `customer_number "K-1" and customer_name "Beta"`.
-fn list(terms: &[Term]) -> String {
-    let terms = terms
-        .iter()
-        .map(|term| format!("{} {}", term.column, shown(&serde_json::json!(term.value))));
-    terms.collect::<Vec<_>>().join(" and ")
+    Ok(field.check_sent(cell, rules)?)
 }
 
 /// The key without leading zeros, spaces and the case of letters.

@@ -44,7 +44,7 @@ impl Fixture {
         self.directory.path()
     }
 
-    fn file(&self, id: i64) -> TenantFile {
+    pub(super) fn file(&self, id: i64) -> TenantFile {
         TenantFile::open(self.path(), TenantId(id)).unwrap()
     }
 
@@ -52,30 +52,38 @@ impl Fixture {
         &self,
         import: Job,
         text: &[u8],
-    ) -> (Result<Imported, ImportError>, Vec<String>) {
+    ) -> (Result<Imported, TransferError>, Vec<String>) {
         self.import_with("", import, text)
     }
 
     fn import_with(
         &self,
         map: &str,
-        Job { resource, format, mode, overwrite, dry_run, at }: Job,
+        import: Job,
         text: &[u8],
-    ) -> (Result<Imported, ImportError>, Vec<String>) {
+    ) -> (Result<Imported, TransferError>, Vec<String>) {
+        match import.format {
+            FileFormat::Xlsx => self.import_rows(map, import, &rows_of(text)),
+            _ => self.import_rows(map, import, text),
+        }
+    }
+
+    /// Imports a text, or the rows of a workbook.
+    fn import_rows(
+        &self,
+        map: &str,
+        Job { resource, format, mode, overwrite, dry_run, at }: Job,
+        rows: &[u8],
+    ) -> (Result<Imported, TransferError>, Vec<String>) {
         let map = Map::parse(map, resource).unwrap();
         let import = Import { resource, map: &map, mode, overwrite, dry_run };
-        let rows = match format {
-            FileFormat::Xlsx => rows_of(text),
-            _ => text.to_vec(),
-        };
-        let source = InputFile::open(format, &*rows, &map, &|_| ()).unwrap();
+        let source = InputFile::open(format, rows, &map, &|_| ()).unwrap();
         let mut errors = Vec::new();
         let mut report = |finding: Finding<'_>| match finding {
             Finding::Fault(error) => errors.push(error.to_string()),
             Finding::Change(_) => {}
         };
-        let actor = Actor::Command { name: "import".to_owned(), run: Uuid::nil() };
-        let context = ChangeContext { at: at.parse().unwrap(), actor };
+        let context = context(at);
         let outcome = import.run(source, &mut self.file(1), &context, || (), &mut report);
         (outcome, errors)
     }
@@ -100,7 +108,7 @@ impl Fixture {
     fn rejects(&self, import: Job, text: &[u8]) -> Vec<String> {
         let before = self.export(1, import.resource, FileFormat::JsonLines);
         let (outcome, errors) = self.import(import, text);
-        assert!(matches!(outcome, Err(ImportError::InvalidRows { .. })), "{outcome:?}");
+        assert!(matches!(outcome, Err(TransferError::InvalidRows { .. })), "{outcome:?}");
         assert_eq!(
             self.export(1, import.resource, FileFormat::JsonLines),
             before,
@@ -123,6 +131,11 @@ impl Fixture {
         export.run(&self.file(id), &mut text, self.path(), || ()).unwrap();
         String::from_utf8(text).unwrap()
     }
+}
+
+pub(super) fn context(at: &str) -> ChangeContext {
+    let actor = Actor::Command { name: "import".to_owned(), run: Uuid::nil() };
+    ChangeContext { at: at.parse().unwrap(), actor }
 }
 
 pub(super) const fn import(resource: &'static Resource, format: FileFormat) -> Job {
@@ -253,18 +266,15 @@ fn the_header_has_any_order_and_known_columns() {
             "line 3: -: invalid_row: The value \"x\" stands in column 4 (D), which has no heading. \
              If it belongs to the cell before it, put that cell in quotes.",
         ),
-        (
-            "Customers 2026;\n\nname;city\n".to_owned(),
-            "line 1: -: invalid_row: The first row is read as the header, but line 3 has more \
-             cells. If line 3 is the header, delete the rows above it, such as a title.",
-        ),
     ] {
         let (_, errors) = fixture.import(import(&CUSTOMER, CSV), text.as_bytes());
         assert_eq!(errors, [expected]);
     }
     let (_, errors) = fixture.import(import(&CUSTOMER, CSV), b"Firma,Ort,PLZ\n");
     let lists = errors.iter().map(|error| error.contains("Known here: ")).collect::<Vec<_>>();
-    assert_eq!(lists, [true, false, false], "the known columns are listed once: {errors:?}");
+    assert_eq!(lists, [true, false, false, false], "the columns are listed once: {errors:?}");
+    let title = "line 1: -: invalid_row: No heading of this row is known. If the row is a title,";
+    assert!(errors[3].starts_with(title), "{errors:?}");
     assert_eq!(fixture.rejects(import(&CUSTOMER, CSV), b""), ["line 1: -: invalid_row"]);
     let wide = "name,".repeat(1_001);
     assert_eq!(
@@ -368,36 +378,6 @@ fn a_map_gives_names_words_and_formats() {
     let (_, errors) = fixture.import_with(MAP, import(&HARDWARE, CSV), text);
     let codes = ["purchase_cost: invalid_int", "purchase_date: invalid_date"];
     assert!((0..4).all(|n| errors[n].contains(codes[n % 2])), "{errors:?}");
-    let lines = "{\"Gerät\": \"PC\", \"Raum\": \"1\", \"Preis\": 12.5, \"type\": \"Drucker\"}\n";
-    let (outcome, _) = fixture.import_with(MAP, import(&HARDWARE, JSON), lines.as_bytes());
-    assert_eq!(counts(outcome), (1, 0, 0));
-}
-
-#[test]
-fn a_map_gives_custom_fields_beside_those_of_the_line() {
-    let fixture = Fixture::new();
-    let map = "[columns]\nZimmer = \"custom.room\"\n[values.\"custom.room\"]\nA = \"Alpha\"\n";
-    let lines = r#"{"name":"No 1","Zimmer":"A","custom":{"os":"x"}}
-{"name":"No 2","custom":{"os":"x"},"Zimmer":"A"}
-{"name":"No 3","Zimmer":"A","custom":null}
-{"name":"No 4","custom":null,"Zimmer":"A"}
-{"name":"No 5","custom":{"room":"A"}}
-{"name":"No 6","Zimmer":"A","custom":[]}
-"#;
-    let (outcome, errors) = fixture.import_with(map, import(&CUSTOMER, JSON), lines.as_bytes());
-    assert_eq!((counts(outcome), errors), ((6, 0, 0), Vec::new()));
-    let csv = records(&fixture.export(1, &CUSTOMER, CSV));
-    for (index, os) in ["x", "x", "", "", "", ""].into_iter().enumerate() {
-        let record = &csv[index];
-        assert_eq!((&*record["custom.room"], &*record["custom.os"]), ("Alpha", os), "{record:?}");
-    }
-    for lines in [
-        r#"{"name":"No 6","Zimmer":"A","custom":{"room":"B"}}"#,
-        r#"{"name":"No 6","custom":{"room":"B"},"Zimmer":"A"}"#,
-    ] {
-        let (_, errors) = fixture.import_with(map, import(&CUSTOMER, JSON), lines.as_bytes());
-        assert!(errors[0].contains("custom.room: bad_request"), "{errors:?}");
-    }
 }
 
 #[test]
@@ -567,10 +547,10 @@ fn ids_are_kept_only_in_a_resource_that_never_held_records() {
     let ids: Vec<&str> = text.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
     assert_eq!(ids, ["7", "9", "10"]);
     let (outcome, _) = fixture.import(keep, b"id,name\n100,Neun\n");
-    assert!(matches!(outcome, Err(ImportError::HasHeldRecords("customers"))));
+    assert!(matches!(outcome, Err(TransferError::HasHeldRecords("customers"))));
 }
 
-pub(super) fn counts(outcome: Result<Imported, ImportError>) -> (u64, u64, u64) {
+pub(super) fn counts(outcome: Result<Imported, TransferError>) -> (u64, u64, u64) {
     let Imported { created, changed, unchanged, .. } = outcome.unwrap();
     (created, changed, unchanged)
 }
@@ -795,6 +775,8 @@ fn a_workbook_that_cannot_be_read_is_named_as_what_it_is() {
         (whole[..whole.len() / 2].to_vec(), "damaged"),
         (stored, "damaged"),
         (xlsx(&format!("{}<row><c>", header(&["name"]))), "damaged"),
+        (xlsx(&header(&["<![CDATA[name]]>"])), "a value of a cell has other XML in it"),
+        (xlsx(&row(&["<c t=\"e\"><v>#CALC!</v></c><c><v>1</v></c>"])), "its cells have no places"),
         (xlsx("<row r=\"1048577\"><c><v>1</v></c></row>"), "1048576 rows"),
         (xlsx(&(header(&["name"]) + &row(&["<c s=\"3\"><v>1</v></c>"]))), "lacks the formats"),
     ] {
@@ -802,6 +784,28 @@ fn a_workbook_that_cannot_be_read_is_named_as_what_it_is() {
         let message = outcome.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(errors.is_empty() && message.contains(words), "{words}: {message}, {errors:?}");
     }
+}
+
+#[test]
+fn rows_of_a_workbook_that_are_lost_are_a_fault() {
+    let fixture = Fixture::new();
+    let mut rows = rows_of(&xlsx(&(header(&["name"]) + &row(&[&text("Eins")]))));
+    rows.truncate(rows.len() - 3);
+    let (outcome, errors) = fixture.import_rows("", import(&CUSTOMER, XLSX), &rows);
+    let lost = "row 1: -: invalid_row: The rows after this one are lost. Import again.";
+    assert_eq!((outcome.is_err(), errors), (true, vec![lost.to_owned()]));
+}
+
+#[test]
+fn a_total_below_a_table_is_a_fault() {
+    let fixture = Fixture::new();
+    let csv = "name;serial_number;purchase_cost\nPC;1;5\nTotal;T-1;\nSumme:;;1299.50 €\n";
+    let errors = fixture.rejects(import(&HARDWARE, CSV), csv.as_bytes());
+    assert_eq!(errors, ["line 4: -: invalid_row"]);
+    let sum = "<c/><c t=\"n\"><f>SUM(C2:C3)</f></c>".to_owned();
+    let bytes =
+        xlsx(&(header(&["name", "model", "purchase_cost"]) + &row(&[&text("Total"), &sum])));
+    assert_eq!(fixture.rejects(import(&HARDWARE, XLSX), &bytes), ["row 2: -: invalid_row"]);
 }
 
 #[test]
@@ -885,6 +889,12 @@ fn a_cell_without_a_value_is_a_fault_of_its_place() {
     };
     for (cell, message) in [
         ("<c t=\"e\"><v>#N/A</v></c>", "invalid_row: The cell has the error #N/A. Correct it."),
+        (
+            "<c t=\"e\"><v>#SPILL!</v></c>",
+            "invalid_row: The cell has the error #SPILL!. Correct it.",
+        ),
+        ("<c t=\"s\"><v>7</v></c>", "invalid_row: The cell is damaged: "),
+        ("<c t=\"b\"><v>x</v></c>", "invalid_row: The cell is damaged: "),
         ("<c t=\"str\"><f>A1</f></c>", "invalid_row: The cell has a formula without a stored"),
         ("<c><f>A1</f><v></v></c>", "invalid_row: The cell has a formula without a stored value"),
         ("<c><v>NaN</v></c>", "invalid_row: The cell has no number"),
@@ -904,6 +914,9 @@ fn a_cell_without_a_value_is_a_fault_of_its_place() {
     let stray = fault(&("<c/><c/>".to_owned() + &text("x")));
     let advice = "which has no heading. Write a heading, or empty the cell.";
     assert!(stray[0].starts_with("cell D2: -: ") && stray[0].ends_with(advice), "{stray:?}");
+    let two = "<c r=\"B2\" t=\"e\"><v>#BUSY!</v></c><c r=\"C2\" t=\"str\"><f>A1</f></c>\
+               <c r=\"D2\" t=\"e\"><v>#CALC!</v></c>";
+    assert_eq!(fault(two).len(), 2, "the column C is not used");
     let formula = "<c t=\"str\"><f>A1</f></c>".to_owned();
     let (_, errors) = Fixture::new().import(import(&HARDWARE, XLSX), &xlsx(&row(&[&formula])));
     assert!(errors.len() == 1 && errors[0].starts_with("cell A1: -: invalid_row: The cell has a"));

@@ -3,6 +3,7 @@
 //! in a process of its own, with limits of memory and processor time, and writes the rows to a file.
 //! A fault of the library ends only that process, and no transaction is open while it works.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::env;
 use std::fs::File;
@@ -13,14 +14,14 @@ use std::process::{Command, Stdio};
 use calamine::{DataRef, Reader as _, Sheet, SheetType, SheetVisible, Style, Xlsx, XlsxError};
 use jiff::SignedDuration;
 use jiff::civil::date;
-use memchr::memmem;
+use memchr::{memmem, memrchr};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use tempfile::tempfile_in;
 use zip::ZipArchive;
 
 use super::csv::{recognize, without_midnight};
-use super::{Cell, ImportError, InputRow, MAX_COLUMNS, MAX_ROW, Place, TakeRow, unsuitable};
+use super::{Cell, InputRow, MAX_COLUMNS, MAX_ROW, Place, TakeRow, TransferError, unsuitable};
 use crate::model::validation::shorten;
 use crate::words;
 
@@ -49,7 +50,11 @@ enum Line {
 
 /// Runs `reader`, a command that calls [`write_rows`] on its standard input, and returns the rows.
 /// `scratch` is a directory for them.
-pub fn read_apart(reader: &[String], workbook: File, scratch: &Path) -> Result<File, ImportError> {
+pub fn read_apart(
+    reader: &[String],
+    workbook: File,
+    scratch: &Path,
+) -> Result<File, TransferError> {
     const TOO_LARGE: &str = "the workbook needs more than 300 MiB of memory or 60 s to read; split \
                              it, or save its sheet as CSV";
     let mut rows = tempfile_in(scratch)?;
@@ -94,18 +99,22 @@ pub(super) fn read_rows(
     mut input: impl BufRead,
     note: &dyn Fn(&str),
     take: &mut TakeRow<'_>,
-) -> Result<(), ImportError> {
-    let (mut line, mut goes_on) = (Vec::new(), true);
+) -> Result<(), TransferError> {
+    let (mut text, mut place, mut goes_on) = (Vec::new(), Place::default(), true);
     loop {
-        line.clear();
-        if input.read_until(b'\n', &mut line)? == 0 {
+        text.clear();
+        if input.read_until(b'\n', &mut text)? == 0 {
             return Ok(());
         }
-        // A draft reads only the start of the rows.
-        let Ok(line) = serde_json::from_slice(&line) else { return Ok(()) };
+        let Ok(line) = serde_json::from_slice(&text) else {
+            // A draft reads only the start of the rows.
+            take(place, Err("The rows after this one are lost. Import again.".to_owned()))?;
+            return Ok(());
+        };
         match line {
             Line::Row(row, cells) if goes_on => {
-                goes_on = take(Place { line: 0, row }, cells.map(InputRow::Cells))?;
+                place.row = row;
+                goes_on = take(place, cells.map(InputRow::Cells))?;
             }
             Line::Row(..) => {}
             Line::Note(text) => note(&text),
@@ -209,6 +218,9 @@ fn check_kind(workbook: &mut (impl Read + Seek)) -> Result<(), String> {
     .to_owned())
 }
 
+/// A part is searched in pieces of so many bytes.
+const WINDOW: u64 = 64 * 1024;
+
 /// Reads every part to its end, because calamine does not: only there, its checksum is compared.
 fn check_parts(workbook: &mut (impl Read + Seek)) -> Result<(), String> {
     workbook.seek(SeekFrom::Start(0)).map_err(damaged)?;
@@ -230,11 +242,33 @@ fn check_parts(workbook: &mut (impl Read + Seek)) -> Result<(), String> {
             Some("workbook.bin") => return Err(format!("the file is an .xlsb workbook; {cure}")),
             _ => {}
         }
-        let size = io::copy(&mut (&mut part).take(left + 1), &mut io::sink());
-        let size = size.map_err(|error| damaged(format!("{name}: {error}")))?;
-        left = left.checked_sub(size).ok_or_else(|| damaged("it has more than 1 GiB"))?;
+        let mut window = Vec::with_capacity(2 * WINDOW as usize);
+        loop {
+            let read = (&mut part).take(WINDOW).read_to_end(&mut window);
+            let read = read.map_err(|error| damaged(format!("{name}: {error}")))?;
+            if read == 0 {
+                break;
+            }
+            left =
+                left.checked_sub(read as u64).ok_or_else(|| damaged("it has more than 1 GiB"))?;
+            if name.ends_with(".xml") && has_marked_value(&window) {
+                return Err(damaged(format!("{name}: a value of a cell has other XML in it")));
+            }
+            window.drain(..window.len().saturating_sub(WINDOW as usize));
+        }
     }
     Ok(())
+}
+
+/// Whether the value of a cell, `<v>`, has a CDATA section or a comment. calamine would leave out a
+/// part of the value.
+fn has_marked_value(xml: &[u8]) -> bool {
+    memmem::find_iter(xml, b"<!").any(|at| {
+        let before = xml.get(..at).unwrap_or_default();
+        let tag = memrchr(b'<', before).and_then(|start| before.get(start + 1..));
+        let name = tag.and_then(|tag| tag.split(|byte| matches!(byte, b' ' | b'>')).next());
+        name.is_some_and(|name| name == b"v" || name.ends_with(b":v"))
+    })
 }
 
 type Workbook<R> = Xlsx<BufReader<R>>;
@@ -260,15 +294,25 @@ fn write_sheet<R: Read + Seek>(
     lines: &mut LineWriter<impl Write>,
 ) -> Result<bool, String> {
     let is_1904 = workbook.has_1904_epoch();
-    let mut unvalued = formulas_without_value(workbook, name).map_err(damaged)?;
+    let mut faults = faulty_cells(workbook, name).map_err(damaged)?;
     let mut cells = workbook.worksheet_cells_reader(name).map_err(damaged)?;
     let formats: Vec<_> = cells.styles().iter().map(NumberFormat::of).collect();
-    let (mut row, mut has_rows) = (OpenRow::default(), false);
-    loop {
+    let (mut row, mut has_rows, mut unread) = (OpenRow::default(), false, None);
+    for index in 0_u64.. {
         let next = cells.next_cell_with_style_id();
-        let next = next.map_err(|error| damaged(format!("row {}: {error}", row.number + 1)))?;
-        let Some((cell, style)) = next else { break };
-        let (number, column) = cell.get_position();
+        let fault = faults.pop_front_if(|fault| fault.index == index);
+        let (number, column) = match (&next, &fault) {
+            (Ok(None), _) => break,
+            (Ok(Some((cell, _))), _) => cell.get_position(),
+            (Err(_), Some(fault)) => *unread.insert(fault.place),
+            (Err(error), None) => {
+                return Err(damaged(format!("row {}: {error}", row.number + 1)));
+            }
+        };
+        // After a cell that it cannot read, calamine counts cells without a place wrongly.
+        if next.is_ok() && unread.is_some_and(|unread| unread >= (number, column)) {
+            return Err(damaged(format!("row {}: its cells have no places", number + 1)));
+        }
         if number >= MAX_ROWS {
             return Err(format!("the sheet has more than {MAX_ROWS} rows; split it"));
         }
@@ -276,11 +320,11 @@ fn write_sheet<R: Read + Seek>(
             has_rows |= row.write(lines)?;
             row.number = number;
         }
-        if unvalued.front() == Some(&(number, column)) {
-            unvalued.pop_front();
-            row.set(column, NO_VALUE.len(), || Cell::Fault(NO_VALUE.to_owned()));
+        if let Some(FaultyCell { message, .. }) = fault {
+            row.set(column, message.len(), || Cell::Fault(message.into_owned()));
             continue;
         }
+        let Ok(Some((cell, style))) = next else { continue };
         match cell.get_value() {
             DataRef::Empty => {}
             DataRef::String(text) => row.set_text(column, text),
@@ -301,19 +345,69 @@ fn write_sheet<R: Read + Seek>(
 const NO_VALUE: &str = "The cell has a formula without a stored value. Open the file in a \
                         spreadsheet program, and save it.";
 
-/// The places of the formulas that no program has computed, in the order of the sheet.
-fn formulas_without_value<R: Read + Seek>(
+/// A cell without a value that can be read.
+struct FaultyCell {
+    /// Its number in the sheet, from 0.
+    index: u64,
+    /// Its row and column, from 0.
+    place: (u32, u32),
+    message: Cow<'static, str>,
+}
+
+/// The formulas that no program has computed, and the values that calamine does not know, such as
+/// the error `#SPILL!`, in the order of the sheet.
+fn faulty_cells<R: Read + Seek>(
     workbook: &mut Workbook<R>,
     name: &str,
-) -> Result<VecDeque<(u32, u32)>, XlsxError> {
-    let mut places = VecDeque::new();
+) -> Result<VecDeque<FaultyCell>, XlsxError> {
+    let (mut faults, mut lacks_places) = (VecDeque::new(), false);
     let mut cells = workbook.worksheet_cells_reader(name)?;
-    while let Some(cell) = cells.next_cell_with_formula_metadata()? {
-        if cell.formula.is_some() && cell.value == DataRef::Empty {
-            places.push_back(cell.pos);
+    for index in 0_u64.. {
+        let (place, message) = match cells.next_cell_with_formula_metadata() {
+            Ok(None) => break,
+            Ok(Some(cell)) if cell.formula.is_some() && cell.value == DataRef::Empty => {
+                (cell.pos, NO_VALUE.into())
+            }
+            Ok(Some(_)) => continue,
+            Err(error) => {
+                lacks_places = true;
+                ((0, 0), fault_of_cell(error)?.into())
+            }
+        };
+        faults.push_back(FaultyCell { index, place, message });
+    }
+    drop(cells);
+    if lacks_places {
+        // The formulas of all cells can be read.
+        let mut cells = workbook.worksheet_cells_reader(name)?;
+        let mut open = faults.iter_mut().peekable();
+        for index in 0_u64.. {
+            let Some(cell) = cells.next_formula()? else { break };
+            if let Some(fault) = open.next_if(|fault| fault.index == index) {
+                fault.place = cell.get_position();
+            }
         }
     }
-    Ok(places)
+    Ok(faults)
+}
+
+/// The message about a cell with a value that cannot be read, or the error of the sheet.
+fn fault_of_cell(error: XlsxError) -> Result<String, XlsxError> {
+    match error {
+        XlsxError::CellError(error) => Ok(has_error(&shorten(&error))),
+        XlsxError::ParseFloat(_)
+        | XlsxError::Unrecognized { .. }
+        | XlsxError::CellTAttribute(_)
+        | XlsxError::Unexpected(_) => Ok(format!(
+            "The cell is damaged: {}. Type its value again.",
+            shorten(&error.to_string())
+        )),
+        error => Err(error),
+    }
+}
+
+fn has_error(error: &str) -> String {
+    format!("The cell has the error {error}. Correct it.")
 }
 
 /// A row of which a part is read.
@@ -423,9 +517,7 @@ fn cell_of(value: &DataRef<'_>, format: NumberFormat, is_1904: bool) -> Cell {
         DataRef::DateTimeIso(text) | DataRef::DurationIso(text) => {
             Cell::Text(without_midnight(text.trim()).to_owned())
         }
-        DataRef::Error(error) => {
-            Cell::Fault(format!("The cell has the error {error}. Correct it."))
-        }
+        DataRef::Error(error) => Cell::Fault(has_error(&error.to_string())),
         DataRef::Empty | DataRef::String(_) | DataRef::SharedString(_) => Cell::default(),
     }
 }

@@ -192,6 +192,9 @@ fn wrong_usage_exits_with_2_and_a_missing_file_or_tenant_with_1() {
     shop.write("a.csv", "name\nGood\n");
     let output = shop.import("customers", "a.txt", &[]).ends_with(2);
     assert!(output.stderr.contains("must end in .csv, .jsonl or .xlsx"), "{output:?}");
+    shop.write("~$a.xlsx", "a");
+    let output = shop.import("customers", "~$a.xlsx", &[]).ends_with(2);
+    assert!(output.stderr.contains("its workbook is open"), "{output:?}");
     shop.import("people", "a.csv", &[]).ends_with(2);
     shop.data_dir.cli(&["export", "acme", "customers", "--format", "xml"]).ends_with(2);
     shop.import("customers", "none.csv", &[]).fails_saying("none.csv");

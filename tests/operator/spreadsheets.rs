@@ -203,7 +203,7 @@ fn a_draft_turns_no_word_into_its_opposite_and_keeps_custom_fields() {
     std::fs::write(data_dir.home().join("title.csv"), "Kundenliste 11/2026\n\nFirma,Ort\nA,B\n")
         .unwrap();
     let title = ["import", "acme", "customers", "title.csv", "--draft-map"];
-    data_dir.cli(&title).fails_saying("line 3 has more cells");
+    data_dir.cli(&title).fails_saying("only one cell, but line 3 has more");
     for line in [
         r#""custom.raum" = "custom.raum""#,
         r##"# "inaktiv" = """##,
@@ -358,7 +358,7 @@ fn the_sheet_and_the_faults_of_a_workbook_are_named() {
     for (sheet, faults) in [
         ("Faults", &["cell A2: name: invalid_row: ", "cell B2: purchase_date: invalid_date: "][..]),
         ("Faults", &["cell C2: notes: invalid_row: The cell has the error #N/A."]),
-        ("Title", &["row 1: -: invalid_row: ", "row 3 has more cells"]),
+        ("Title", &["row 1: -: invalid_row: ", "delete the rows above"]),
         ("Hidden", &["row 1: not: unknown_column: "]),
         ("Device", &["Unknown sheet \"Device\". Did you mean \"Devices\"?"]),
     ] {

@@ -25,7 +25,10 @@ pub use list::Page;
 pub use past::{MAX_CHANGED_SINCE, RecordVersion};
 pub use read::{Reading, Record};
 pub use undo::{Leave, Reason, Undo, Undone};
-pub use write::{Change, ChangeKind, Changed, Draft, Precondition, SentKey, Target, Writing};
+pub use write::{
+    Change, ChangeKind, Changed, Draft, Precondition, ReferenceFault, SentKey, Target, Writing,
+    find_referred,
+};
 
 #[cfg(test)]
 mod tests;

@@ -198,18 +198,13 @@ impl Reading<'_> {
             _ => None,
         };
         let sent = HARDWARE.value(&draft.values, CUSTOMER);
-        let customer = Value::Integer(customer);
-        if names_customer && sent != stored && sent != Some(&customer) {
-            return Err(Rejection::OtherCustomer(format!(
-                "\"{CUSTOMER}\" was {}, but the employee {employee} works at the customer {}. Leave \
-                 \"{CUSTOMER}\" out, or change \"employee_id\".",
-                json!(sent),
-                json!(customer)
-            ))
-            .into());
+        let owner = Value::Integer(customer);
+        if names_customer && sent != stored && sent != Some(&owner) {
+            let (employee, named) = (*employee, sent.cloned().unwrap_or(Value::Null));
+            return Err(Rejection::OtherCustomer { employee, customer, named }.into());
         }
-        if let Some(owner) = HARDWARE.value_mut(&mut draft.values, CUSTOMER) {
-            *owner = customer;
+        if let Some(value) = HARDWARE.value_mut(&mut draft.values, CUSTOMER) {
+            *value = owner;
         }
         Ok(())
     }
@@ -507,63 +502,90 @@ impl Reading<'_> {
         for target in ALL {
             let keys = change.references.iter().filter(|(key, _)| *key.target == *target);
             let keys: Vec<&SentKey> = keys.collect();
-            let Some((NaturalKey { field, .. }, _)) = keys.first() else { continue };
+            let Some((first, value)) = keys.first() else { continue };
+            let field = first.field;
             let value_of = |name| values.iter().find(|(known, _)| known.name == name);
-            let sent = value_of(field.name).map(|(_, id)| id.clone());
-            let customer = value_of(CUSTOMER).map(|(_, id)| id.clone());
+            let sent = value_of(field.name).map(|(_, id)| (&ID, id));
+            let customer = target.field(CUSTOMER).zip(value_of(CUSTOMER).map(|(_, id)| id));
             let kept = stored.and_then(|record| change.resource.value(&record.values, field.name));
-            match self.find_reference(target, &keys, sent.as_ref(), kept, customer.as_ref())? {
-                Some(RecordId(id)) if sent.is_none() => {
-                    values.to_mut().push((*field, Value::Integer(id)));
+            let mut terms: Vec<_> = keys.iter().map(|(key, value)| (key.key, value)).collect();
+            terms.extend(sent);
+            let narrowing = [kept.map(|id| (&ID, id)), customer];
+            match find_referred(&terms, narrowing, |terms| self.find_all(target, terms))? {
+                Ok(RecordId(id)) if sent.is_none() => {
+                    values.to_mut().push((field, Value::Integer(id)));
                 }
-                Some(_) => {}
-                None => contradiction = contradiction.or_else(|| Some(contradict(&keys, sent))),
+                Ok(_) => {}
+                Err(ReferenceFault::Ambiguous(ids)) => {
+                    return Err(Rejection::AmbiguousReference(first, value.clone(), ids).into());
+                }
+                Err(ReferenceFault::Missing(index)) if let Some((key, value)) = keys.get(index) => {
+                    return Err(Rejection::MissingNaturalKey(key, value.clone()).into());
+                }
+                // Also a sent id that no record has: its own check comes later.
+                Err(_) => {
+                    let sent = sent.map(|(_, id)| id);
+                    contradiction = contradiction.or_else(|| Some(contradict(&keys, sent)));
+                }
             }
         }
         contradiction.map_or(Ok(()), |rejection| Err(rejection.into()))
     }
+}
 
-    /// The record that all keys of one reference name. The id that was `sent` is a further key. If
-    /// several records remain, it is the one whose id the stored record has, or the one of the
-    /// customer. `None` if no record has all keys.
-    fn find_reference(
-        &self,
-        target: &'static Resource,
-        keys: &[&SentKey],
-        sent: Option<&Value>,
-        kept: Option<&Value>,
-        customer: Option<&Value>,
-    ) -> Result<Option<RecordId>> {
-        let mut conditions: Vec<(&Field, &Value)> = Vec::new();
-        for (key, value) in keys {
-            if self.find_all(target, &[(key.key, value)])?.is_empty() {
-                return Err(Rejection::MissingNaturalKey(key, value.clone()).into());
-            }
-            conditions.push((key.key, value));
+/// Why several terms do not name one record.
+pub enum ReferenceFault {
+    /// No record has the term at this index.
+    Missing(usize),
+    /// Each term has a record, but no record has all terms up to this index.
+    Contradiction(usize),
+    /// At most ten of the records that have all terms.
+    Ambiguous(Vec<RecordId>),
+}
+
+/// Finds the record that has all `terms`. If several have them, those that also have a term of
+/// `narrowing` count, if there are any. `find` returns at most ten records.
+pub fn find_referred<T: Copy>(
+    terms: &[T],
+    narrowing: [Option<T>; 2],
+    mut find: impl FnMut(&[T]) -> Result<Vec<RecordId>>,
+) -> Result<Result<RecordId, ReferenceFault>> {
+    let mut found = Vec::new();
+    for (index, term) in terms.iter().enumerate() {
+        let with_term = find(std::slice::from_ref(term))?;
+        if with_term.is_empty() {
+            return Ok(Err(ReferenceFault::Missing(index)));
         }
-        conditions.extend(sent.map(|id| (&ID, id)));
-        let mut found = self.find_all(target, &conditions)?;
-        let narrowing = [kept.map(|id| (&ID, id)), target.field(CUSTOMER).zip(customer)];
-        for condition in narrowing.into_iter().flatten() {
-            if found.len() > 1 {
-                conditions.push(condition);
-                let narrowed = self.find_all(target, &conditions)?;
-                conditions.pop();
-                found = if narrowed.is_empty() { found } else { narrowed };
-            }
+        if index == 0 {
+            found = with_term;
         }
-        match (found.as_slice(), keys) {
-            ([], _) | (_, []) => Ok(None),
-            ([id], _) => Ok(Some(*id)),
-            (_, [(key, value), ..]) => {
-                Err(Rejection::AmbiguousReference(key, value.clone(), found).into())
+    }
+    for index in 1..terms.len() {
+        found = find(terms.get(..=index).unwrap_or(terms))?;
+        if found.is_empty() {
+            return Ok(Err(ReferenceFault::Contradiction(index)));
+        }
+    }
+    let mut terms = terms.to_vec();
+    for term in narrowing.into_iter().flatten() {
+        if found.len() > 1 {
+            terms.push(term);
+            let narrowed = find(&terms)?;
+            if narrowed.is_empty() {
+                terms.pop();
+            } else {
+                found = narrowed;
             }
         }
     }
+    Ok(match *found {
+        [id] => Ok(id),
+        _ => Err(ReferenceFault::Ambiguous(found)),
+    })
 }
 
 /// The rejection of members that name different records.
-fn contradict(keys: &[&SentKey], sent: Option<Value>) -> Rejection {
+fn contradict(keys: &[&SentKey], sent: Option<&Value>) -> Rejection {
     let mut members: Vec<String> =
         keys.iter().map(|(key, value)| format!("\"{}\" {}", key.name, json!(value))).collect();
     let mut noun = "record";
