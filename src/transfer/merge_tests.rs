@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::tests::{Fixture, Job, counts, import, records, update};
+use super::tests::{Fixture, Job, context, counts, import, records, update};
 use super::*;
-use crate::model::{CUSTOMER, EMPLOYEE, HARDWARE, Resource};
+use crate::model::{CUSTOMER, EMPLOYEE, HARDWARE, ID, RecordId, Resource, Value};
+use crate::store::{Change, ChangeKind, StoreCode, StoreError};
 
 const CSV: FileFormat = FileFormat::Csv;
 const JSON: FileFormat = FileFormat::JsonLines;
@@ -168,6 +169,24 @@ fn a_record_that_is_gone_is_a_conflict_if_its_row_was_edited() {
 }
 
 #[test]
+fn a_record_that_was_deleted_is_a_conflict_if_its_row_was_edited() {
+    let fixture = shop();
+    by_api(&fixture, &Change::new(&CUSTOMER, ChangeKind::Delete(RecordId(2)), Vec::new())).unwrap();
+    let deleted = "the customer was deleted at 2026-11-21T08:00:00Z (the command import)";
+    for (key, value) in [("id", "2"), ("customer_number", "K-2")] {
+        let job = by(&CUSTOMER, CSV, key, NOW);
+        let row = |city: &str| {
+            format!("{key},name,phone,city,updated_at\n{value},Zwei,1,{city},{EXPORTED}\n")
+        };
+        assert_eq!(counts(fixture.import(job, row("Ulm").as_bytes()).0), (0, 0, 1), "{key}");
+        let expected = format!(
+            "line 2: {key}: changed_meanwhile: {deleted}, and city is \"Bonn\" in the file"
+        );
+        assert_eq!(faults(&fixture, job, &row("Bonn")), [expected]);
+    }
+}
+
+#[test]
 fn a_version_that_the_change_log_no_longer_has_must_equal_the_present_one() {
     let fixture = shop();
     fixture.forget_changes(LATER);
@@ -257,6 +276,14 @@ fn the_readable_columns_of_a_merged_row_agree_with_its_id() {
     assert!(errors[0].starts_with("line 2: customer_id: changed_meanwhile: customer_id was 1 at"));
 }
 
+/// Makes a change as the API does.
+fn by_api(fixture: &Fixture, change: &Change) -> Result<(), StoreError> {
+    let (mut file, context) = (fixture.file(1), context(LATER));
+    let transaction = file.begin(None, || ())?;
+    transaction.writing(&context).apply(change, &[])?;
+    transaction.commit()
+}
+
 /// The fields of the model: name, phone, city, a date, and two custom fields.
 const FIELDS: [&str; 6] = ["name", "phone", "city", "customer_since", "custom.a", "custom.b"];
 
@@ -334,5 +361,172 @@ proptest! {
                 prop_assert_eq!(record.get(*field).map_or("", String::as_str), value);
             }
         }
+    }
+}
+
+/// The fields of the model of devices. The employee 1 works at the customer 1, and so on.
+const DEVICE: [&str; 7] = [
+    "name",
+    "customer_id",
+    "employee_id",
+    "purchase_date",
+    "purchase_cost_cents",
+    "is_leased",
+    "custom.a",
+];
+
+type Device = [String; 7];
+
+fn device_value(field: usize, number: usize) -> String {
+    match (DEVICE[field], number) {
+        ("name", number) => format!("PC {number}"),
+        ("is_leased", number) => (number == 1).to_string(),
+        (_, 0) => String::new(),
+        ("purchase_date", number) => format!("2026-01-0{number}"),
+        (_, number) => number.to_string(),
+    }
+}
+
+/// Sets a field as the API does: a device belongs to the customer of its employee.
+fn set_by_model(device: &mut Device, field: usize, value: String) -> bool {
+    let [_, customer, employee, ..] = device;
+    match DEVICE[field] {
+        "customer_id" if !employee.is_empty() => return *customer == value,
+        "employee_id" if !value.is_empty() => customer.clone_from(&value),
+        _ => {}
+    }
+    device[field] = value;
+    true
+}
+
+fn set_by_api(fixture: &Fixture, id: usize, field: usize, value: &str) -> bool {
+    let kind = ChangeKind::Update(RecordId(id as i64));
+    let mut change = Change::new(&HARDWARE, kind, Vec::new());
+    let mut keys = HARDWARE.natural_references().iter();
+    let employee_number = keys.find(|key| key.name == "employee_number").unwrap();
+    let json = match DEVICE[field] {
+        _ if value.is_empty() => serde_json::Value::Null,
+        "customer_id" | "purchase_cost_cents" => value.parse::<i64>().unwrap().into(),
+        "is_leased" => (value == "true").into(),
+        _ => value.into(),
+    };
+    if DEVICE[field] == "employee_id" && !value.is_empty() {
+        change.references.push((employee_number, Value::of(&format!("P-{value}"))));
+    } else if let Some(field) = HARDWARE.field(DEVICE[field]) {
+        change.values.push((field, field.check(&json).unwrap()));
+    } else {
+        let custom = HARDWARE.field("custom").unwrap();
+        change.values.push((custom, custom.check(&serde_json::json!({ "a": json })).unwrap()));
+    }
+    match by_api(fixture, &change) {
+        Ok(()) => true,
+        Err(StoreError { code: StoreCode::Rejected(_), .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What a row of the file makes of a device, or the columns with faults.
+fn merged_device(then: &Device, now: &Device, row: &Device) -> Result<Device, Vec<&'static str>> {
+    let mut device = now.clone();
+    let mut conflicts = Vec::new();
+    for (field, name) in DEVICE.into_iter().enumerate() {
+        match merged(&then[field], &now[field], &row[field]) {
+            Some(value) => device[field] = value.to_owned(),
+            None => conflicts.push(name),
+        }
+    }
+    if !conflicts.is_empty() {
+        return Err(conflicts);
+    }
+    let [_, customer, employee, ..] = &mut device;
+    if !employee.is_empty() {
+        let is_named = row[1] != then[1] && !row[1].is_empty();
+        if is_named && row[1] != now[1] && row[1] != *employee {
+            return Err(vec!["customer_id"]);
+        }
+        customer.clone_from(employee);
+    }
+    Ok(device)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Devices with references, dates, numbers and words, which the API changes and deletes
+    /// meanwhile. Each of `changes` and `edits` is a record, a field (or 7, a deletion) and the
+    /// number of a value.
+    #[test]
+    fn the_merge_of_devices_is_that_of_the_model(
+        first in prop::collection::vec((0_usize..3, 0_usize..7, 0_usize..4), 0..12),
+        changes in prop::collection::vec((0_usize..3, 0_usize..8, 0_usize..4), 0..10),
+        edits in prop::collection::vec((0_usize..3, 0_usize..7, 0_usize..4), 0..10),
+    ) {
+        let fixture = Fixture::new();
+        let people = [1, 2, 3].map(|n| format!("{n},P-{n}"));
+        fixture.accepts(&CUSTOMER, CSV, "name\nEins\nZwei\nDrei\n");
+        let people = format!("customer_id,employee_number\n{}\n", people.join("\n"));
+        fixture.accepts(&EMPLOYEE, CSV, &people);
+        let header = DEVICE.join(",");
+        let mut then: Vec<Device> =
+            (0..3).map(|_| DEVICE.map(|name| if name == "is_leased" { "false" } else { "" }))
+                .map(|device| device.map(str::to_owned)).collect();
+        for device in &mut then {
+            set_by_model(device, 0, device_value(0, 1));
+        }
+        for (record, field, number) in first {
+            set_by_model(&mut then[record], field, device_value(field, number));
+        }
+        let rows: Vec<String> = then.iter().map(|device| device.join(",")).collect();
+        fixture.accepts(&HARDWARE, CSV, &format!("{header}\n{}\n", rows.join("\n")));
+        let mut now: Vec<Option<Device>> = then.iter().cloned().map(Some).collect();
+        for (record, field, number) in changes {
+            let Some(device) = &mut now[record] else { continue };
+            if field == DEVICE.len() {
+                let kind = ChangeKind::Delete(RecordId(record as i64 + 1));
+                by_api(&fixture, &Change::new(&HARDWARE, kind, Vec::new())).unwrap();
+                now[record] = None;
+                continue;
+            }
+            let value = device_value(field, number);
+            let is_taken = set_by_api(&fixture, record + 1, field, &value);
+            prop_assert_eq!(is_taken, set_by_model(device, field, value));
+        }
+        let mut file = then.clone();
+        for (record, field, number) in edits {
+            file[record][field] = device_value(field, number);
+        }
+        let (mut expected, mut faults) = (now.clone(), Vec::new());
+        for record in 0..3 {
+            let (then, row) = (&then[record], &file[record]);
+            let columns = match &now[record] {
+                Some(now) => match merged_device(then, now, row) {
+                    Ok(device) => {
+                        expected[record] = Some(device);
+                        continue;
+                    }
+                    Err(columns) => columns,
+                },
+                None if row == then => continue,
+                None => vec![ID.name],
+            };
+            faults.extend(columns.iter().map(|column| format!("line {}: {column}", record + 2)));
+        }
+        let rows: Vec<String> =
+            (1..).zip(&file).map(|(id, row)| format!("{id},{},{EXPORTED}", row.join(","))).collect();
+        let text = format!("id,{header},updated_at\n{}\n", rows.join("\n"));
+        let (_, errors) = fixture.import(by(&HARDWARE, CSV, "id", NOW), text.as_bytes());
+        let place = |error: &String| error.split(": ").take(2).collect::<Vec<_>>().join(": ");
+        let mut found: Vec<String> = errors.iter().map(place).collect();
+        found.sort_unstable();
+        faults.sort_unstable();
+        prop_assert_eq!(&found, &faults, "{:?}", errors);
+        let stored = if faults.is_empty() { expected } else { now };
+        let csv = fixture.export(1, &HARDWARE, CSV);
+        let stored: Vec<Device> = stored.into_iter().flatten().collect();
+        let records: Vec<Device> = records(&csv)
+            .iter()
+            .map(|record| DEVICE.map(|name| record.get(name).cloned().unwrap_or_default()))
+            .collect();
+        prop_assert_eq!(records, stored);
     }
 }
