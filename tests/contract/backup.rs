@@ -94,24 +94,6 @@ fn everything_is_restored_on_another_machine() {
 }
 
 #[test]
-fn the_highest_id_that_an_import_takes_can_be_restored() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
-    let highest = i64::MAX / 2;
-    let rows = format!("id,name\n{highest},Eins\n");
-    std::fs::write(data_dir.home().join("c.csv"), rows).unwrap();
-    data_dir.cli(&["import", "acme", "customers", "c.csv", "--keep-ids"]).done();
-    data_dir.cli(&["backup", "backups"]).done();
-    data_dir.cli(&["restore", "backups", "acme", "--force"]).done();
-    let elsewhere = DataDir::new(false);
-    let backups = data_dir.home().join("backups");
-    elsewhere.cli(&["restore", backups.to_str().unwrap()]).done();
-    elsewhere.cli(&["check"]).done();
-    let exported = elsewhere.cli(&["export", "acme", "customers"]).done().stdout;
-    assert!(exported.contains(&highest.to_string()), "{exported}");
-}
-
-#[test]
 fn a_tenant_that_is_created_beside_a_restore_has_a_file_of_its_own() {
     let data_dir = DataDir::new(false);
     data_dir.tenant("acme");

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::support::process_stats::ProcessStats;
 use crate::support::server::Output;
 use crate::support::{DataDir, TestServer, database};
 
@@ -154,35 +153,6 @@ fn texts_of_a_file_do_not_control_the_terminal() {
     for text in [&draft, &output.stdout, &output.stderr] {
         assert!(!text.contains(['\u{9b}', '\u{202e}', '\u{7f}', '\u{2066}']), "{text:?}");
     }
-}
-
-/// The import blocks while its output is not read, so its memory can be measured.
-#[test]
-#[ignore = "takes 5 s; `make proof` runs it"]
-fn proof_a_hundred_thousand_faults_take_no_memory() {
-    let shop = Shop::new();
-    shop.write("a.csv", format!("name\n{}", "x\n".repeat(100_000)));
-    let mut command = shop.data_dir.command();
-    command.arg("--data-dir").arg(shop.data_dir.data()).args([
-        "--json",
-        "import",
-        "acme",
-        "customers",
-        "a.csv",
-    ]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut output = child.stdout.take().unwrap();
-    let mut buffer = vec![0; 1 << 20];
-    let mut memory_after = |mebibytes: usize| {
-        for _ in 0..mebibytes {
-            output.read_exact(&mut buffer).unwrap();
-        }
-        ProcessStats::of(child.id()).memory
-    };
-    let (first, later) = (memory_after(1), memory_after(8));
-    assert!(later < first + 4 * 1024, "{first} KiB, then {later} KiB");
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::support::proxy::{self, Deployment, Kind};
 use crate::support::server::OVER_TLS;
 
 /// The modules that HTTPS can change: operations, bodies and idempotency.
-const OVER_TLS_AGAIN: &[&str] = &["operations::", "json::", "idempotency::"];
+const OVER_TLS_AGAIN: &[&str] = &["operations::", "idempotency::"];
 
 /// The modules that a proxy can change: addressing, errors, framing, headers, limits, idempotency
 /// and versions.

@@ -274,7 +274,7 @@ fn list(rng: &mut Random, model: &Model, api: &Api, resource: usize) {
     let descending = rng.below(2) == 0;
     query += &format!("&sort={}{field}", if descending { "-" } else { "" });
     records.sort_by(|a, b| {
-        let order = crate::paging::compare(&a[field], &b[field])
+        let order = crate::lists::compare(&a[field], &b[field])
             .then(a["id"].as_i64().cmp(&b["id"].as_i64()));
         if descending { order.reverse() } else { order }
     });

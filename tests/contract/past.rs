@@ -5,8 +5,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::lists::compare;
 use crate::model::body;
-use crate::paging::compare;
 use crate::support::contract::{Field, Kind, RESOURCES, Resource, at, fields};
 use crate::support::random::{Random, seed};
 use crate::support::server::Tenant;

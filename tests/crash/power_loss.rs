@@ -20,7 +20,7 @@ use crate::support::random::Random;
 const BINARY: usize = 12;
 
 /// The moments without `CRASH_MOMENTS`.
-const SAMPLE: usize = 10;
+const SAMPLE: usize = 6;
 
 /// One disk to examine.
 struct Case {

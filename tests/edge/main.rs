@@ -7,7 +7,6 @@ mod support;
 
 mod attacks;
 mod edge_server;
-mod faults;
 mod fixture;
 mod framing;
 mod fuzz;

@@ -7,6 +7,5 @@ mod support;
 mod clients;
 mod guide;
 mod package;
-mod secrets;
 mod settings;
 mod webhook;

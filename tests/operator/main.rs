@@ -5,7 +5,6 @@
 mod support;
 
 mod doctor;
-mod help;
 mod metrics;
 mod monitoring;
 mod spreadsheets;

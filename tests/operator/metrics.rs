@@ -134,7 +134,8 @@ fn the_listener_answers_nothing_else_and_the_service_answers_no_metrics() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_does_not_stop_the_service() {
+#[ignore = "takes 5 s; `make proof` runs it"]
+fn proof_a_log_that_nobody_reads_does_not_stop_the_service() {
     let data_dir = DataDir::new(false);
     let mut command = data_dir.command();
     command.arg("--data-dir").arg(data_dir.data()).args(["--json", "serve"]);

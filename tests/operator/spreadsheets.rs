@@ -398,7 +398,8 @@ fn workbook(parts: &[(&str, &str)]) -> Vec<u8> {
 
 /// The last three make the reading process allocate too much, or crash.
 #[test]
-fn a_harmful_workbook_is_refused_with_a_clear_error() {
+#[ignore = "takes 5 s; `make proof` runs it"]
+fn proof_a_harmful_workbook_is_refused_with_a_clear_error() {
     const LARGE: &str = "error: the workbook needs more than 300 MiB of memory or 60 s to read; split \
                          it, or save its sheet as CSV; nothing was imported\n";
     let book = "<workbook><sheets><sheet name=\"A\" r:id=\"1\"/></sheets></workbook>";

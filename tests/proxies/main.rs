@@ -6,6 +6,5 @@
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
 
-mod clients;
 mod limits;
 mod moving;
