@@ -105,6 +105,17 @@ fn another_user_reads_which_command_to_run() {
 }
 
 #[test]
+fn root_reads_how_to_give_the_directory_back_to_the_service() {
+    let output =
+        run_installed("chown root: /var/lib/tenantdesk; desk tenant list 2>&1 || echo code $?");
+    let advice = "run: sudo chown -R tenantdesk: /var/lib/tenantdesk";
+    assert_eq!(
+        output.stdout,
+        format!("error: /var/lib/tenantdesk belongs to root; {advice}\ncode 1\n")
+    );
+}
+
+#[test]
 fn root_imports_a_file_of_a_closed_home() {
     let output = run_installed(
         r#"
