@@ -24,7 +24,6 @@
 //! A page is read along an index from the position on, for each resource on its own. So its cost
 //! depends neither on the length of the change log nor on entries of other resources.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rusqlite::types::Value as SqlValue;
@@ -36,7 +35,7 @@ use uuid::Uuid;
 use super::read::{MAX_PAGE, Reading, Record, damaged_text};
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
-use crate::model::{ALL, Json, KeyId, RecordId, Resource, Version};
+use crate::model::{Json, KeyId, RecordId, Resource, Version};
 use crate::store::error::Result;
 
 /// How much later than the clock an entry may be dated, in seconds.
@@ -299,39 +298,24 @@ pub struct Run {
     pub at: String,
     pub by: Json,
     /// Numbers of records by the plural of their resource.
-    pub created: BTreeMap<String, u64>,
-    pub changed: BTreeMap<String, u64>,
-    pub deleted: BTreeMap<String, u64>,
+    pub created: Json,
+    pub changed: Json,
+    pub deleted: Json,
 }
 
 impl Run {
-    /// The run of a row, without its counts.
     fn read(row: &Row<'_>) -> Result<Run> {
-        let by = serde_json::from_str(row.get_ref("by")?.as_str()?).map_err(damaged_text)?;
+        let json = |column| -> Result<Json> {
+            Ok(serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(damaged_text)?)
+        };
         Ok(Run {
             request_id: row.get::<_, Option<[u8; 16]>>("request_id")?.map(Uuid::from_bytes),
             at: row.get("at")?,
-            by,
-            created: BTreeMap::new(),
-            changed: BTreeMap::new(),
-            deleted: BTreeMap::new(),
+            by: json("by")?,
+            created: json("created")?,
+            changed: json("changed")?,
+            deleted: json("deleted")?,
         })
-    }
-
-    /// Adds the counts of a row, which is of one resource.
-    fn add(&mut self, row: &Row<'_>) -> Result<()> {
-        let resource: String = row.get("resource")?;
-        for (column, counts) in [
-            ("created", &mut self.created),
-            ("changed", &mut self.changed),
-            ("deleted", &mut self.deleted),
-        ] {
-            let count: i64 = row.get(column)?;
-            if count > 0 {
-                counts.insert(resource.clone(), count.unsigned_abs());
-            }
-        }
-        Ok(())
     }
 }
 
@@ -392,10 +376,13 @@ impl Reading<'_> {
             Some(resource) => format!(" AND resource = '{}'", resource.plural),
             None => String::new(),
         };
-        // A run has a row for each resource, so at most three. All entries of an old command, which
-        // has no id, have one time.
+        // All entries of an old command, which has no id, have one time.
         let sql = format!(
-            "SELECT *, max(last) OVER (PARTITION BY run) AS run_last FROM (
+            "SELECT request_id, at, by, max(last),
+               json_group_object(resource, created) FILTER (WHERE created > 0) AS created,
+               json_group_object(resource, changed) FILTER (WHERE changed > 0) AS changed,
+               json_group_object(resource, deleted) FILTER (WHERE deleted > 0) AS deleted
+             FROM (
                SELECT json_array(hex(request_id), by_key, by_prefix, by_name,
                    iif(request_id IS NULL, at, '')) AS run,
                  max(seq) AS last, at, request_id, {BY}, resource,
@@ -403,25 +390,13 @@ impl Reading<'_> {
                  count(DISTINCT record_id) FILTER (WHERE action = 'updated') AS changed,
                  count(DISTINCT record_id) FILTER (WHERE action = 'deleted') AS deleted
                FROM changes WHERE seq > ?5{tests}{of_resource} GROUP BY run, resource)
-             ORDER BY run_last DESC, last DESC LIMIT {} * min(?6, 1000000000)",
-            ALL.len()
+             GROUP BY run ORDER BY max(last) DESC LIMIT ?6 - 1"
         );
         let mut statement = self.connection().prepare(&sql)?;
         let mut rows = statement.query(params_from_iter(values.iter()))?;
-        let mut runs: Vec<Run> = Vec::new();
-        let mut last_run = None;
+        let mut runs = Vec::new();
         while let Some(row) = rows.next()? {
-            let run: i64 = row.get("run_last")?;
-            if last_run != Some(run) {
-                if runs.len() == query.limit {
-                    break;
-                }
-                last_run = Some(run);
-                runs.push(Run::read(row)?);
-            }
-            if let Some(run) = runs.last_mut() {
-                run.add(row)?;
-            }
+            runs.push(Run::read(row)?);
         }
         Ok(runs)
     }
