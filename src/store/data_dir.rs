@@ -181,8 +181,8 @@ pub struct DataDir {
 
 impl DataDir {
     /// Creates the directory and an empty registry, each if there is none. An existing directory
-    /// keeps its mode. The lock keeps out a second process that creates a registry, and a restore of
-    /// everything.
+    /// keeps its mode. The lock keeps out a second process that creates a registry, and a restore
+    /// of everything.
     pub fn create(path: &Path) -> Result<()> {
         let registry = registry_database(path);
         require_owner(path)?;

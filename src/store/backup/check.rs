@@ -69,8 +69,8 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Waits for another examination to end: each uses the same name for its copies. So a process that is
-/// killed leaves at most one copy, which the next examination removes.
+/// Waits for another examination to end: each uses the same name for its copies. So a process that
+/// is killed leaves at most one copy, which the next examination removes.
 fn lock(data_dir: &Path) -> io::Result<File> {
     let file = File::options()
         .write(true)

@@ -115,8 +115,8 @@ fn write_backup(
     if let Some(TenantRow { name, .. }) = tenant.filter(|_| manifest.tenants.is_empty()) {
         return Err(no_backup(&format!("tenant {name}"), "it was deleted meanwhile"));
     }
-    // A restored tenant that was moving is suspended. VACUUM removes the deleted rows from the pages
-    // of the file, too.
+    // A restored tenant that was moving is suspended. VACUUM removes the deleted rows from the
+    // pages of the file, too.
     copied.execute_batch("UPDATE tenants SET moving = 0; DELETE FROM sessions; VACUUM")?;
     drop(copied);
     manifest.files.insert(0, sync_and_describe(partial, &copy)?);

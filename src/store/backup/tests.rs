@@ -690,53 +690,6 @@ fn a_tenant_without_a_file_and_a_file_without_a_tenant_are_found() {
 }
 
 #[test]
-fn a_schema_that_the_program_does_not_make_is_found() {
-    let fixture = Fixture::new();
-    for name in ["one", "two"] {
-        fixture.tenant(name);
-    }
-    let trigger = "CREATE TRIGGER x AFTER INSERT ON employees BEGIN DELETE FROM hardware; END";
-    fixture.live(1).execute_batch(trigger).unwrap();
-    fixture.live(2).execute_batch("ALTER TABLE hardware RENAME COLUMN notes TO nmtes").unwrap();
-    let found: Vec<String> = fixture.problems().into_iter().map(|(_, text)| text).collect();
-    let expected = [
-        "it has an added trigger x; run in sqlite3: DROP TRIGGER x",
-        "the table hardware is not what this program makes",
-    ];
-    assert_eq!(found, expected);
-}
-
-/// Changes that only an operator can make, with `sqlite3`.
-#[test]
-fn what_a_backup_calls_saved_can_be_restored() {
-    for (file, change) in [
-        ("registry.db", "UPDATE tenants SET name = 'One'"),
-        ("registry.db", "UPDATE tenants SET trial_until = 'soon', password_hash = 'none'"),
-        ("registry.db", "UPDATE keys SET name = ' a' || char(27), scopes = 'everything'"),
-        ("tenants/1.db", "UPDATE customers SET name = CAST(x'4eff' AS TEXT), notes = char(0)"),
-        ("tenants/1.db", "UPDATE changes SET action = 'x', before = '[]', by_name = ''"),
-    ] {
-        let fixture = Fixture::new();
-        fixture.tenant("one");
-        fixture.key(1);
-        fixture.add(1, &["Eins"]);
-        let live = open_plain(&fixture.data().join(file)).unwrap();
-        live.execute_batch(change).unwrap();
-        drop(live);
-        let saved = fixture.backup(None).manifest.tenants.remove(0);
-        let restored = fixture.restore_into(&fixture.path("new"), None, None, false).unwrap();
-        assert_eq!(restored.tenants[0].name, saved.name, "{change}");
-        for into in ["data", "other"] {
-            let into = fixture.path(into);
-            fixture.restore_into(&into, Some(&saved.name), None, true).unwrap();
-        }
-        fixture.restore_into(&fixture.data(), Some(&saved.name), Some("copy"), false).unwrap();
-        let registry = Registry::open(&fixture.path("other")).unwrap();
-        assert_eq!(registry.list_tenants().unwrap()[0].0.name, saved.name, "{change}");
-    }
-}
-
-#[test]
 fn an_index_that_lacks_a_row_is_found() {
     let fixture = Fixture::new();
     fixture.tenant("one");

@@ -142,8 +142,8 @@ impl Database {
     }
 }
 
-/// Copies a consistent snapshot of the database, page by page, to the empty file at `path`. The copy has no WAL
-/// and is not synced.
+/// Copies a consistent snapshot of the database, page by page, to the empty file at `path`. The
+/// copy has no WAL and is not synced.
 ///
 /// All pages are copied in one step: in several steps, each commit of another connection would
 /// begin the copy anew.
@@ -394,8 +394,8 @@ fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     })
 }
 
-/// The text in which `q` searches: folded texts, one a line. A word of `q` has no white space, and so
-/// stays within one.
+/// The text in which `q` searches: folded texts, one a line. A word of `q` has no white space, and
+/// so stays within one.
 #[derive(Default)]
 pub(crate) struct SearchText(pub(crate) String);
 

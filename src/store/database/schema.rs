@@ -2,8 +2,9 @@
 //!
 //! `serve` and `restore` migrate a database of an older version. All its steps are one transaction,
 //! so a crash in the middle leaves the old file. A step is an SQL file. It never copies a table, so
-//! a million records take less than a minute. Afterwards, the database must have the schema of a new
-//! one. If it has another table or column, somebody else has changed it, and the program refuses it.
+//! a million records take less than a minute. Afterwards, the database must have the schema of a
+//! new one. If it has another table or column, somebody else has changed it, and the program
+//! refuses it.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -13,9 +13,9 @@
 //! record's new version 110.
 //!
 //! The order of the entries is that of `seq` alone. `at` is the server's clock, which may have been
-//! wrong. So an entry belongs to a moment if it, or an entry after it, has an `at` that is not after
-//! the moment. Example: the clock shows 2099 for one change, and then 10:00 again. The entry of 2099
-//! belongs to 10:00, as the entry after it does.
+//! wrong. So an entry belongs to a moment if it, or an entry after it, has an `at` that is not
+//! after the moment. Example: the clock shows 2099 for one change, and then 10:00 again. The entry
+//! of 2099 belongs to 10:00, as the entry after it does.
 //!
 //! Old entries are removed. `changes_removed` keeps the number of the last removed entry of each
 //! resource. Example: entries up to 50 are removed, and entry 50 was of a customer. A client with a
@@ -367,8 +367,8 @@ impl Reading<'_> {
         Ok(Some(ChangesPage { json: json.take(), next: Position { lineage, seq }, more }))
     }
 
-    /// The newest runs with an entry that the query selects, the newest first. Start and position have
-    /// no meaning.
+    /// The newest runs with an entry that the query selects, the newest first. Start and position
+    /// have no meaning.
     pub fn runs(&self, query: &ChangesQuery) -> Result<Vec<Run>> {
         let (tests, mut values) = conditions(query, Version(0));
         self.bind_selection(query, &mut values)?;
@@ -489,8 +489,8 @@ fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Res
     Ok(Version(numbers.into_iter().max().unwrap_or(0)))
 }
 
-/// The conditions on an entry but its resource, and the values: four for [`IS_SELECTED`], then `after`
-/// and one more than the limit of the query.
+/// The conditions on an entry but its resource, and the values: four for [`IS_SELECTED`], then
+/// `after` and one more than the limit of the query.
 fn conditions(query: &ChangesQuery, after: Version) -> (String, Vec<SqlValue>) {
     let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut values = vec![SqlValue::Null; 4];

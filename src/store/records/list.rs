@@ -36,9 +36,9 @@ impl Reading<'_> {
         Ok(Page { json, next, total })
     }
 
-    /// The rows of a page as a JSON array, the last one's position while more follow, and the number
-    /// of rows. One row more is read, to know whether more follow. A page is full with `limit` rows
-    /// or [`MAX_PAGE`] bytes.
+    /// The rows of a page as a JSON array, the last one's position while more follow, and the
+    /// number of rows. One row more is read, to know whether more follow. A page is full with
+    /// `limit` rows or [`MAX_PAGE`] bytes.
     fn rows(
         &self,
         query: &PageQuery<'_>,
@@ -258,8 +258,8 @@ fn has_order_of_ids(list: &ListQuery, bound: Bound) -> bool {
     *list.sort == ID && bound == Bound::Equal
 }
 
-/// A filter by the value of a custom field searches the JSON text, which [`custom_to_text`] writes. A
-/// quotation mark in a value is escaped, so `"room":"2.14"` stands nowhere else.
+/// A filter by the value of a custom field searches the JSON text, which [`custom_to_text`] writes.
+/// A quotation mark in a value is escaped, so `"room":"2.14"` stands nowhere else.
 ///
 /// [`custom_to_text`]: crate::model::validation::custom_to_text
 fn custom_comparison(name: &str, bound: Bound, value: &Value) -> Condition {

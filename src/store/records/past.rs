@@ -2,13 +2,13 @@
 //!
 //! The entries of the change log after the moment have the former values of the records that have
 //! changed since. [`Reading::look_back`] lists these records in a temporary table, and makes a
-//! temporary view that has the name of the resource's table. SQLite looks for a name among temporary
-//! ones first, so every statement for the present reads the past. A value of the view is looked up
-//! in the change log when a statement needs it. So a page needs the values by which it is filtered
-//! and sorted of many records, and all values of its own records alone.
+//! temporary view that has the name of the resource's table. SQLite looks for a name among
+//! temporary ones first, so every statement for the present reads the past. A value of the view is
+//! looked up in the change log when a statement needs it. So a page needs the values by which it is
+//! filtered and sorted of many records, and all values of its own records alone.
 //!
-//! The temporary objects end with the transaction of the read. No other read sees them, because each
-//! read of the past has a connection of its own ([`Tenant::read_past`]).
+//! The temporary objects end with the transaction of the read. No other read sees them, because
+//! each read of the past has a connection of its own ([`Tenant::read_past`]).
 //!
 //! [`Tenant::read_past`]: crate::store::Tenant::read_past
 
@@ -149,12 +149,12 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Shows the records of a resource, or those with these ids, as they were after the entry `last`,
-    /// until the transaction ends. Lists are sorted and filtered by `fields`.
+    /// Shows the records of a resource, or those with these ids, as they were after the entry
+    /// `last`, until the transaction ends. Lists are sorted and filtered by `fields`.
     ///
     /// Most records have the place in a list that they have now, and SQLite finds them along the
-    /// index of the table. Only the others are *displaced*: those that were created or deleted since,
-    /// or whose change is in one of the `fields`.
+    /// index of the table. Only the others are *displaced*: those that were created or deleted
+    /// since, or whose change is in one of the `fields`.
     pub(in crate::store) fn look_back(
         &self,
         resource: &Resource,
@@ -309,8 +309,8 @@ impl Reading<'_> {
     }
 }
 
-/// The former value of a column: of the first entry since that has one, or the present value. `r` is
-/// the record, and `c` lists its entries. Both parts of the view have the types of the table, or
+/// The former value of a column: of the first entry since that has one, or the present value. `r`
+/// is the record, and `c` lists its entries. Both parts of the view have the types of the table, or
 /// SQLite would not read the view along indexes.
 fn former(resource: &Resource, column: &str) -> String {
     if *column == *UPDATED_AT.name {

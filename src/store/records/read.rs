@@ -1,5 +1,5 @@
-//! Reads records: one at a time, by a field, or all. Also the statements of a resource, records from
-//! rows, and records as JSON.
+//! Reads records: one at a time, by a field, or all. Also the statements of a resource, records
+//! from rows, and records as JSON.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

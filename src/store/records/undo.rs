@@ -12,7 +12,8 @@
 //! record by then, it stays.
 //!
 //! A million records would not fit into memory. Temporary tables list the selected entries and the
-//! records that are concerned, and the caller gets each record and field that stays when it is found.
+//! records that are concerned, and the caller gets each record and field that stays when it is
+//! found.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -114,9 +115,9 @@ impl Undo<'_> {
         self.count(last)
     }
 
-    /// Lists the selected entries, and the records with such an entry: the numbers of the first one,
-    /// of the last entry, and of the last entry that is not selected. SQLite reads the entries of
-    /// each record along an index, and sorts nothing.
+    /// Lists the selected entries, and the records with such an entry: the numbers of the first
+    /// one, of the last entry, and of the last entry that is not selected. SQLite reads the entries
+    /// of each record along an index, and sorts nothing.
     fn select(&self) -> Result<()> {
         let entries = format!(
             "INSERT INTO temp.selected SELECT seq FROM changes WHERE {IS_SELECTED} ORDER BY seq"

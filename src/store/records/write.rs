@@ -1,11 +1,11 @@
 //! A change of a record as data, and how it is made inside a write transaction.
 //!
-//! A change comes with values that passed the checks of their fields (model/validation.rs). Its last
-//! checks need the transaction. For a request, [`Writing::apply`] makes them in this order: the
-//! record is found, its version meets the precondition, the references lead to records, the custom
-//! fields are not too many, the customer of a device is its employee's. An import (transfer/row.rs)
-//! and an undo have no precondition, and report each fault in their own words, so they call these
-//! checks one by one. All of them end in [`Writing::save`].
+//! A change comes with values that passed the checks of their fields (model/validation.rs). Its
+//! last checks need the transaction. For a request, [`Writing::apply`] makes them in this order:
+//! the record is found, its version meets the precondition, the references lead to records, the
+//! custom fields are not too many, the customer of a device is its employee's. An import
+//! (transfer/row.rs) and an undo have no precondition, and report each fault in their own words, so
+//! they call these checks one by one. All of them end in [`Writing::save`].
 //!
 //! While an employee has a device, the device belongs to the employee's customer (contract section
 //! 2, `customer_id` of hardware). So a device changes its customer with its employee, and when its
@@ -486,8 +486,8 @@ impl Reading<'_> {
         Ok(ids.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Adds the ids of the records that the natural keys of a change name to its values. `stored` is
-    /// the record that changes.
+    /// Adds the ids of the records that the natural keys of a change name to its values. `stored`
+    /// is the record that changes.
     ///
     /// A contradiction between the members of one reference is reported last: before it, a record
     /// that does not exist is.

@@ -3,9 +3,9 @@
 //! Every read queries the file, so a change by another process holds from the next read on. Every
 //! change is one transaction.
 //!
-//! Events are sign-ins, failed ones too, and changes of a tenant's keys and password. Of each tenant
-//! the last 1,000 sign-ins and the last 1,000 changes are kept (contract section 11). They are
-//! counted apart, so that attempts to sign in displace no change.
+//! Events are sign-ins, failed ones too, and changes of a tenant's keys and password. Of each
+//! tenant the last 1,000 sign-ins and the last 1,000 changes are kept (contract section 11). They
+//! are counted apart, so that attempts to sign in displace no change.
 
 mod keys;
 mod sessions;
@@ -253,8 +253,8 @@ impl Registry {
         self.data_dir.path()
     }
 
-    /// Checks that the registry can be read and is still the file in the data directory. A page that
-    /// this does not read may be damaged, so the damage that any request has met counts, too.
+    /// Checks that the registry can be read and is still the file in the data directory. A page
+    /// that this does not read may be damaged, so the damage that any request has met counts, too.
     pub fn ready(&self) -> Result<(), String> {
         let sql = "SELECT 1 FROM tenants";
         self.check_identity().map_err(|error| error.message)?;

@@ -1,7 +1,8 @@
 -- The schema of the registry: tenants, their keys, the panel's sessions, and events.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions: seconds
--- since the Unix epoch. A tenant that is `moving` is `suspended`, too. AUTOINCREMENT ensures that the id of a deleted row is not used again.
+-- since the Unix epoch. A tenant that is `moving` is `suspended`, too. AUTOINCREMENT ensures that
+-- the id of a deleted row is not used again.
 
 CREATE TABLE tenants (
   id            INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -50,7 +50,8 @@ impl TenantFile {
         })
     }
 
-    /// Lets all later reads show the resource, and those to which it refers, as they were. The tenant was created at `created_at`.
+    /// Lets all later reads show the resource, and those to which it refers, as they were. The
+    /// tenant was created at `created_at`.
     pub fn look_back(
         &mut self,
         resource: &'static Resource,
@@ -84,8 +85,8 @@ impl TenantFile {
         Ok(FileTransaction { transaction, finish })
     }
 
-    /// Waits until every write transaction that has begun has ended. Calls `wait` first if that takes
-    /// long: another command may write for an hour.
+    /// Waits until every write transaction that has begun has ended. Calls `wait` first if that
+    /// takes long: another command may write for an hour.
     pub fn await_writer(&mut self, wait: impl FnOnce()) -> Result<()> {
         begin(&mut self.connection, wait).map(drop).map_err(|error| self.database.error(error))
     }
@@ -147,7 +148,8 @@ fn begin(connection: &mut Connection, wait: impl FnOnce()) -> rusqlite::Result<T
 }
 
 /// Drops the indexes of an empty table and returns the statements that create them again. An index
-/// that is built from all rows is written once; one that is kept up row by row is written many times.
+/// that is built from all rows is written once; one that is kept up row by row is written many
+/// times.
 fn drop_indexes(transaction: &Transaction<'_>, resource: &Resource) -> rusqlite::Result<String> {
     let indexes = "FROM sqlite_schema WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL";
     let statements = |what| {

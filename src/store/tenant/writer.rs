@@ -10,8 +10,8 @@
 //!
 //! 1. `BEGIN IMMEDIATE` takes the file's lock. The lock also keeps out commands such as `import`,
 //!    which write from other processes.
-//! 2. Each mutation runs. If the 7th of 40 is rejected, it has written nothing. If SQLite fails or the
-//!    7th panics, the group is rolled back, and runs again with a savepoint for each mutation. Then
+//! 2. Each mutation runs. If the 7th of 40 is rejected, it has written nothing. If SQLite fails or
+//!    the 7th panics, the group is rolled back, and runs again with a savepoint for each mutation. Then
 //!    only the writes of the 7th are rolled back. (A batch may be rejected after writes of its
 //!    first operations, so it always has a savepoint.)
 //! 3. The transaction commits and syncs.
@@ -548,9 +548,9 @@ impl WriterThread {
 
     /// Runs one mutation. Returns `None` if the group must run again, with savepoints.
     ///
-    /// Every rejection of a change comes before its first write, so a mutation of one change needs no
-    /// savepoint, which would copy each page that the change writes. Only if it panics, or if SQLite
-    /// fails, its writes cannot be told from those of the group.
+    /// Every rejection of a change comes before its first write, so a mutation of one change needs
+    /// no savepoint, which would copy each page that the change writes. Only if it panics, or if
+    /// SQLite fails, its writes cannot be told from those of the group.
     fn run_mutation(
         &self,
         writing: &Writing<'_>,
@@ -599,8 +599,8 @@ impl WriterThread {
         send(mutation.send, outcome);
     }
 
-    /// Refuses a change of a suspended tenant. Asked inside the write transaction: a suspension waits
-    /// until the transactions that began before it have ended.
+    /// Refuses a change of a suspended tenant. Asked inside the write transaction: a suspension
+    /// waits until the transactions that began before it have ended.
     fn check_active(&self) -> Result<()> {
         match self.file.registry.find_suspension(self.file.tenant) {
             Ok(None) => Ok(()),
@@ -624,8 +624,8 @@ impl WriterThread {
         find_shortage(transaction, free, wal, self.file.limits.max_size)
     }
 
-    /// Empties the WAL if it is long, or if the file may reach its largest size with it. Returns its
-    /// length.
+    /// Empties the WAL if it is long, or if the file may reach its largest size with it. Returns
+    /// its length.
     ///
     /// Checkpoints of upkeep wait for no reader. SQLite starts a WAL again only while nobody reads
     /// from it, so two clients whose lists overlap would let it grow without end. While a group
@@ -700,8 +700,8 @@ fn answer(group: Vec<Mutation>, outcomes: Vec<Outcome>, committed: &Result<()>) 
     }
 }
 
-/// How long a mutation that came at `since` may still wait for a lock. The time in the queue counts,
-/// so that no client waits more than 5 s for the lock.
+/// How long a mutation that came at `since` may still wait for a lock. The time in the queue
+/// counts, so that no client waits more than 5 s for the lock.
 fn lock_wait(since: Instant) -> Duration {
     LOCK_WAIT.saturating_sub(since.elapsed())
 }
