@@ -32,12 +32,6 @@ impl Timestamp {
         self.0.as_second()
     }
 
-    /// The last second of a date `YYYY-MM-DD` in UTC, or `None` if `date` is no date.
-    pub fn end_of_day(date: &str) -> Option<Timestamp> {
-        let last_second = date.parse::<Date>().ok()?.at(23, 59, 59, 0);
-        last_second.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp().into())
-    }
-
     /// The text in a format of `strftime`, in UTC.
     pub fn format(self, format: &str) -> impl fmt::Display {
         self.0.strftime(format)
@@ -228,15 +222,6 @@ mod tests {
         }
         for text in ["2026-11-29", "2026-02-30 14:00", "25:00", "2026-11-29 14", "14", "2 pm", ""] {
             assert_eq!(local(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_day_ends_with_its_last_second() {
-        let end = Timestamp::end_of_day("2026-12-31").unwrap();
-        assert_eq!(end.to_string(), "2026-12-31T23:59:59Z");
-        for text in ["", "2026-02-30", "x", "9999-12-31"] {
-            assert_eq!(Timestamp::end_of_day(text), None, "{text}");
         }
     }
 

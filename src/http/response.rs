@@ -94,11 +94,6 @@ impl Response {
             .header("Referrer-Policy", "same-origin")
     }
 
-    /// Whether the response has the header `name` (in lower case).
-    pub fn has_header(&self, name: &str) -> bool {
-        self.0.headers().contains_key(name)
-    }
-
     pub fn status(&self) -> u16 {
         self.0.status().as_u16()
     }
@@ -225,8 +220,8 @@ impl Responder {
         let Some(sender) = self.sender.take() else { return };
         // Records are private, and `/readyz` is of this moment. Only a document that is the same
         // for every client has a `Cache-Control` of its own.
-        let caching =
-            (!response.has_header("cache-control")).then_some(("Cache-Control", "no-store"));
+        let has_caching = response.0.headers().contains_key("cache-control");
+        let caching = (!has_caching).then_some(("Cache-Control", "no-store"));
         let response = response
             .with(std::mem::take(&mut self.headers))
             .with(caching)

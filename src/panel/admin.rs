@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::page::{Form, NO_NOTICE, Notice, Page, SESSION_ENDED, View, inactivity, redirect};
 use super::session::{Attempts, Session, log_event, set_cookie, sign_in_page};
-use crate::clock::{Moment, Timestamp};
+use crate::clock::{Moment, Timestamp, last_second};
 use crate::http::{Method, Request, Response};
 use crate::model::validation::is_date;
 use crate::model::{KeyId, Scopes};
@@ -403,7 +403,7 @@ fn key_end(
     let end = match choice {
         "never" => return Ok(None),
         "date" if !is_date(date) => return Err(("date", "Enter a date.")),
-        "date" => Timestamp::end_of_day(date),
+        "date" => last_second(date).and_then(|end| end.parse().ok()),
         "30d" | "90d" | "1y" => choice.parse().ok().and_then(|span| now.after(span)),
         _ => return Err(("expires", "Select one of these.")),
     };

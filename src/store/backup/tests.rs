@@ -13,7 +13,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::check::check;
 use super::restore::{Restore, Restored};
 use super::{restore, *};
-use crate::clock::{Clock, Timestamp};
+use crate::clock::Clock;
 use crate::model::{Scopes, TenantId};
 use crate::secret;
 use crate::store::data_dir::{DataDir, tenant_database, tenants_dir};
@@ -313,7 +313,7 @@ fn a_deleted_tenant_is_restored_with_its_keys_next_to_the_others() {
     fixture.add(2, &["Zwei"]);
     let registry = fixture.registry();
     let new = NewKey {
-        expires_at: Timestamp::end_of_day("2027-01-31"),
+        expires_at: "2027-01-31T23:59:59Z".parse().ok(),
         rate_limit: std::num::NonZeroU32::new(7),
         ..NewKey::new("a key", Scopes::every())
     };

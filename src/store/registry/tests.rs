@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
-use crate::clock::{Clock, Timestamp};
+use crate::clock::Clock;
 use crate::model::{Scopes, TenantId};
 use crate::secret;
 use crate::store::{DataDir, tenants_dir};
@@ -262,7 +262,7 @@ fn of_two_tenants_that_get_one_name_at_once_one_is_told_that_it_exists() {
 fn a_replaced_key_ends_after_the_overlap_or_at_its_own_end() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
-    let expires_at = Timestamp::end_of_day("2026-11-20");
+    let expires_at = "2026-11-20T23:59:59Z".parse().ok();
     let new = NewKey { expires_at, ..NewKey::new("a key", Scopes::read_only()) };
     for (overlap, end) in [("1h", "2026-11-20T20:30:42Z"), ("24h", "2026-11-20T23:59:59Z")] {
         let (row, _) = fixture
