@@ -55,9 +55,9 @@ enum OtherColumns {
 struct MapFormats {
     date: Option<Spanned<Dates>>,
     custom_dates: Vec<Spanned<String>>,
-    decimal: Option<Decimal>,
-    thousands: Option<Thousands>,
-    delimiter: Option<Spanned<String>>,
+    decimal: Option<Spanned<char>>,
+    thousands: Option<Spanned<char>>,
+    delimiter: Option<Spanned<char>>,
     encoding: Option<Spanned<String>>,
 }
 
@@ -66,26 +66,6 @@ struct MapFormats {
 enum Dates {
     One(String),
     Several(Vec<String>),
-}
-
-#[derive(Deserialize)]
-enum Decimal {
-    #[serde(rename = ",")]
-    Comma,
-    #[serde(rename = ".")]
-    Point,
-}
-
-#[derive(Deserialize)]
-enum Thousands {
-    #[serde(rename = " ")]
-    Space,
-    #[serde(rename = ",")]
-    Comma,
-    #[serde(rename = ".")]
-    Point,
-    #[serde(rename = "'")]
-    Apostrophe,
 }
 
 impl Map {
@@ -153,23 +133,15 @@ impl Map {
             }
             self.custom_dates.insert(format!("{CUSTOM_PREFIX}{name}"));
         }
-        self.amounts.decimal = decimal.map(|sign| match sign {
-            Decimal::Comma => ',',
-            Decimal::Point => '.',
-        });
-        self.amounts.thousands = thousands.map(|sign| match sign {
-            Thousands::Space => ' ',
-            Thousands::Comma => ',',
-            Thousands::Point => '.',
-            Thousands::Apostrophe => '\'',
-        });
-        if let Some(delimiter) = delimiter {
-            let mut letters = delimiter.get_ref().chars();
-            self.delimiter = match (letters.next(), letters.next()) {
-                (Some(letter), None) if !letter.is_alphanumeric() && letter != '"' => Some(letter),
-                _ => return Err(located(delimiter.span().start, DELIMITER)),
+        let sign =
+            |sent: Option<Spanned<char>>, is_allowed: fn(char) -> bool, rule: &str| match sent {
+                Some(sign) if !is_allowed(*sign.get_ref()) => Err(located(sign.span().start, rule)),
+                sign => Ok(sign.map(Spanned::into_inner)),
             };
-        }
+        self.amounts.decimal = sign(decimal, |sign| ",.".contains(sign), DECIMAL)?;
+        self.amounts.thousands = sign(thousands, |sign| " ,.'".contains(sign), THOUSANDS)?;
+        let separates = |sign: char| !sign.is_alphanumeric() && sign != '"';
+        self.delimiter = sign(delimiter, separates, DELIMITER)?;
         if let Some(label) = encoding {
             self.encoding = Encoding::for_label(label.get_ref().as_bytes());
             if self.encoding.is_none() {
@@ -211,6 +183,8 @@ impl Map {
 
 const DATE_FORM: &str = "\"date\" has a day, a month and a year, such as \"DD.MM.YYYY\", \
                          \"MM/DD/YY\", \"YYYY-MM-DD\", \"D. MMMM YYYY\" or \"MMMM YYYY\".";
+const DECIMAL: &str = "\"decimal\" is \",\" or \".\".";
+const THOUSANDS: &str = "\"thousands\" is a space, or one of , . '.";
 const DELIMITER: &str = "\"delimiter\" is one sign, such as \";\" or \"\\t\".";
 const ENCODINGS: &str = "Example: \"windows-1252\". Convert a file in a DOS code page first: \
                          iconv -f CP850 -t UTF-8 FILE > NEW";

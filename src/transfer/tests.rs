@@ -419,7 +419,7 @@ fn a_fault_of_a_map_names_its_line() {
         ("[formats]\n\ndates = \"\"", "line 3: Unknown field `dates`, expected one of `date`"),
         ("[formats]\ndate = 1", "line 2: The form of a date is a text, or an array of texts"),
         ("[formats]\ndate = \"DD.MM\"", "line 2: \"date\" has a day, a month and a year"),
-        ("[formats]\ndecimal = \";\"", "line 2: Unknown variant `;`, expected `,` or `.`"),
+        ("[formats]\ndecimal = \";\"", "line 2: \"decimal\" is \",\" or \".\"."),
         ("[formats]\nencoding = \"latin-99\"", "line 2: Unknown encoding"),
         ("other_columns = \"drop\"", "line 1: Unknown variant `drop`, expected `ignore`"),
         ("columns = 1", "line 1: Invalid type: integer `1`, expected a map"),
