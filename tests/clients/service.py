@@ -40,7 +40,7 @@ class Server:
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=20)
+        status = self.process.wait(timeout=60)
         self.log.close()
         self.directory.cleanup()
         if status != 0:
