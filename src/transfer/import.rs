@@ -317,7 +317,7 @@ impl RowImporter<'_> {
                 let is_first = self.keys.insert(self.hasher.hash_one((field.name, value)));
                 if !is_first
                     || self.is_compared
-                        && !reading.find_by(draft.resource, field, value)?.is_empty()
+                        && !reading.find_all(draft.resource, &[(field, value)])?.is_empty()
                 {
                     count(&mut self.imported.repeated_keys, field.name);
                 }

@@ -93,15 +93,9 @@ impl<'a> Reading<'a> {
         Ok(statement.query_row([id.0], |row| read_record(resource, row)).optional()?)
     }
 
-    /// The record's version; `None` if there is no such record.
-    pub fn version(&self, resource: &Resource, id: RecordId) -> Result<Option<Version>> {
-        let sql = format!("SELECT version FROM {} WHERE id = ?", resource.plural);
-        let mut statement = self.connection.prepare_cached(&sql)?;
-        Ok(statement.query_row([id.0], |row| row.get(0).map(Version)).optional()?)
-    }
-
     pub fn exists(&self, resource: &Resource, id: RecordId) -> Result<bool> {
-        Ok(self.version(resource, id)?.is_some())
+        let sql = format!("SELECT 1 FROM {} WHERE id = ?", resource.plural);
+        Ok(self.connection.prepare_cached(&sql)?.exists([id.0])?)
     }
 
     /// Calls `take` with each record, in the order of ids. Returns the number of records.
@@ -153,7 +147,7 @@ impl<'a> Reading<'a> {
         field: &'static Field,
         value: &Value,
     ) -> Result<Option<Record>> {
-        let ids = self.find_by(resource, field, value)?;
+        let ids = self.find_all(resource, &[(field, value)])?;
         match ids.as_slice() {
             [] => Ok(None),
             [id] => Ok(self.record(resource, *id)?),
@@ -169,16 +163,6 @@ impl<'a> Reading<'a> {
             return Err(Rejection::MissingReference(field, target, *id).into());
         }
         Ok(())
-    }
-
-    /// Finds the records whose `field` equals `value`, as filters compare. Returns at most ten ids.
-    pub fn find_by(
-        &self,
-        resource: &Resource,
-        field: &Field,
-        value: &Value,
-    ) -> Result<Vec<RecordId>> {
-        self.find_all(resource, &[(field, value)])
     }
 }
 
