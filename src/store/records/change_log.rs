@@ -342,8 +342,7 @@ impl Reading<'_> {
                 Some(seq)
             }
         };
-        let (sql, mut values) = select(query, &resources, after.unwrap_or(Version(0)));
-        self.bind_selection(query, &mut values)?;
+        let (sql, values) = self.select_entries(query, &resources, after.unwrap_or(Version(0)))?;
         let mut statement = self.connection().prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values.iter()))?;
         let (mut json, mut seq, mut count, mut more) = (JsonWriter::default(), after, 0, false);
@@ -370,8 +369,7 @@ impl Reading<'_> {
     /// The newest runs with an entry that the query selects, the newest first. Start and position
     /// have no meaning.
     pub fn runs(&self, query: &ChangesQuery) -> Result<Vec<Run>> {
-        let (tests, mut values) = conditions(query, Version(0));
-        self.bind_selection(query, &mut values)?;
+        let (tests, values) = self.conditions(query, Version(0))?;
         let of_resource = match query.resource {
             Some(resource) => format!(" AND resource = '{}'", resource.plural),
             None => String::new(),
@@ -401,15 +399,6 @@ impl Reading<'_> {
         Ok(runs)
     }
 
-    fn bind_selection(&self, query: &ChangesQuery, values: &mut [SqlValue]) -> Result<()> {
-        if let Some(selection) = &query.selection {
-            for (value, selected) in values.iter_mut().zip(self.selected(selection)?) {
-                *value = selected;
-            }
-        }
-        Ok(())
-    }
-
     /// The parameters of [`IS_SELECTED`]: the numbers of the first and of the last entry between
     /// `since` and `until`, the key and the request. The first entry comes after all entries that
     /// belong to the second before `since`.
@@ -424,6 +413,71 @@ impl Reading<'_> {
             statement.query_row([since, until], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let request = request.map(|id| id.as_bytes().to_vec());
         Ok([first.into(), last.into(), key.map(|key| key.0).into(), request.into()])
+    }
+
+    /// The conditions on an entry but its resource, and the values: four for [`IS_SELECTED`], then
+    /// `after` and one more than the limit of the query.
+    fn conditions(&self, query: &ChangesQuery, after: Version) -> Result<(String, Vec<SqlValue>)> {
+        let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
+        let mut values = match &query.selection {
+            Some(selection) => self.selected(selection)?.to_vec(),
+            None => vec![SqlValue::Null; 4],
+        };
+        values.extend([after.0.into(), limit.into()]);
+        let mut tests = String::new();
+        let mut test = |condition: &str, value: SqlValue| {
+            values.push(value);
+            tests.push_str(&format!(" AND {condition} ?{}", values.len()));
+        };
+        if let Some(RecordId(id)) = query.record {
+            test("record_id =", id.into());
+        }
+        for filter in &query.filters {
+            match filter {
+                EntryFilter::AtFrom(at) => test("at >=", at.clone().into()),
+                EntryFilter::AtTo(at) => test("at <=", at.clone().into()),
+                EntryFilter::Key(id) => test("by_key =", (*id).into()),
+                EntryFilter::KeyName(name) => {
+                    test("by_prefix IS NOT NULL AND by_name =", name.clone().into());
+                }
+                EntryFilter::Request(id) => test("request_id =", id.as_bytes().to_vec().into()),
+                EntryFilter::Action(action) => test("action =", action.clone().into()),
+            }
+        }
+        if query.selection.is_some() {
+            tests.push_str(&format!(" AND {IS_SELECTED}"));
+        }
+        Ok((tests, values))
+    }
+
+    /// The statement for a page of entries after the number `after`, with one entry more, which
+    /// tells whether further pages follow. Each resource is read along its own part of the index.
+    pub(super) fn select_entries(
+        &self,
+        query: &ChangesQuery,
+        resources: &[&'static Resource],
+        after: Version,
+    ) -> Result<(String, Vec<SqlValue>)> {
+        let (tests, mut values) = self.conditions(query, after)?;
+        let direction = if query.start == Start::Newest { "DESC" } else { "ASC" };
+        let parts: Vec<String> = resources
+            .iter()
+            .map(|resource| {
+                format!(
+                    "SELECT * FROM (SELECT seq FROM changes WHERE resource = '{}' AND seq > ?5{tests}
+                     ORDER BY seq {direction} LIMIT ?6)",
+                    resource.plural
+                )
+            })
+            .collect();
+        if parts.is_empty() {
+            values.truncate(6);
+        }
+        let seqs = parts.join(" UNION ALL ");
+        let sql = format!(
+            "SELECT {ENTRY_COLUMNS}, {BY} FROM changes WHERE seq IN ({seqs}) ORDER BY seq {direction} LIMIT ?6"
+        );
+        Ok((sql, values))
     }
 
     /// How many entries the clock at `now` cannot have dated: it was wrong.
@@ -487,65 +541,4 @@ fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Res
     let of = |resource: &&Resource| last.query_row([resource.plural], |row| row.get(0));
     let numbers: Vec<i64> = query.readable.iter().map(of).collect::<rusqlite::Result<_>>()?;
     Ok(Version(numbers.into_iter().max().unwrap_or(0)))
-}
-
-/// The conditions on an entry but its resource, and the values: four for [`IS_SELECTED`], then
-/// `after` and one more than the limit of the query.
-fn conditions(query: &ChangesQuery, after: Version) -> (String, Vec<SqlValue>) {
-    let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let mut values = vec![SqlValue::Null; 4];
-    values.extend([after.0.into(), limit.into()]);
-    let mut tests = String::new();
-    let mut test = |condition: &str, value: SqlValue| {
-        values.push(value);
-        tests.push_str(&format!(" AND {condition} ?{}", values.len()));
-    };
-    if let Some(RecordId(id)) = query.record {
-        test("record_id =", id.into());
-    }
-    for filter in &query.filters {
-        match filter {
-            EntryFilter::AtFrom(at) => test("at >=", at.clone().into()),
-            EntryFilter::AtTo(at) => test("at <=", at.clone().into()),
-            EntryFilter::Key(id) => test("by_key =", (*id).into()),
-            EntryFilter::KeyName(name) => {
-                test("by_prefix IS NOT NULL AND by_name =", name.clone().into());
-            }
-            EntryFilter::Request(id) => test("request_id =", id.as_bytes().to_vec().into()),
-            EntryFilter::Action(action) => test("action =", action.clone().into()),
-        }
-    }
-    if query.selection.is_some() {
-        tests.push_str(&format!(" AND {IS_SELECTED}"));
-    }
-    (tests, values)
-}
-
-/// The statement for a page of entries after the number `after`, with one entry more, which tells
-/// whether further pages follow. Each resource is read along its own part of the index.
-pub(super) fn select(
-    query: &ChangesQuery,
-    resources: &[&'static Resource],
-    after: Version,
-) -> (String, Vec<SqlValue>) {
-    let (tests, mut values) = conditions(query, after);
-    let direction = if query.start == Start::Newest { "DESC" } else { "ASC" };
-    let parts: Vec<String> = resources
-        .iter()
-        .map(|resource| {
-            format!(
-                "SELECT * FROM (SELECT seq FROM changes WHERE resource = '{}' AND seq > ?5{tests}
-                 ORDER BY seq {direction} LIMIT ?6)",
-                resource.plural
-            )
-        })
-        .collect();
-    if parts.is_empty() {
-        values.truncate(6);
-    }
-    let seqs = parts.join(" UNION ALL ");
-    let sql = format!(
-        "SELECT {ENTRY_COLUMNS}, {BY} FROM changes WHERE seq IN ({seqs}) ORDER BY seq {direction} LIMIT ?6"
-    );
-    (sql, values)
 }

@@ -203,7 +203,8 @@ fn a_page_of_the_change_log_is_read_along_its_indexes() {
                 limit: 50,
                 ..ChangesQuery::default()
             };
-            let (sql, values) = change_log::select(&query, &readable, Version(7));
+            let (sql, values) =
+                Reading::new(&connection).select_entries(&query, &readable, Version(7)).unwrap();
             let steps = plan(&connection, &sql, &values);
             let reads: Vec<_> = steps.iter().filter(|step| step.contains(" changes ")).collect();
             assert!(reads.len() >= count, "{sql}: {steps:?}");
