@@ -418,6 +418,42 @@ pub fn template_header(resource: &'static Resource) -> String {
     names.join(",")
 }
 
+/// Whether a row is a total below the table: a word for it, and after it only numbers in columns
+/// that can be added up. A customer may have the name Total.
+pub(super) fn is_total(columns: &[Column], cells: &[Cell]) -> bool {
+    const WORDS: [&str; 10] = [
+        "ergebnis",
+        "gesamt",
+        "gesamtergebnis",
+        "gesamtsumme",
+        "grand total",
+        "subtotal",
+        "sum",
+        "summe",
+        "total",
+        "totals",
+    ];
+    let is_sum = |(index, cell): (usize, &Cell)| {
+        let is_sign = |letter: char| letter.is_ascii_digit() || " .,-€$£".contains(letter);
+        let adds_up = |column: &Column| match column.used_name() {
+            Some(name) => {
+                column.cents.is_some()
+                    || column.kind == Some(Kind::Integer)
+                    || custom_name_in(name).is_some()
+            }
+            None => true,
+        };
+        // A sum may be a formula that no program has computed.
+        let is_number = matches!(cell, Cell::Fault(_)) || cell.text().chars().all(is_sign);
+        is_number && columns.get(index).is_none_or(adds_up)
+    };
+    let mut filled = cells.iter().enumerate().filter(|(_, cell)| !cell.text().is_empty());
+    let Some((_, first)) = filled.next() else { return false };
+    let word = first.text().trim_end_matches(':').to_lowercase();
+    let mut sums = filled.peekable();
+    WORDS.contains(&&*word) && sums.peek().is_some() && sums.all(is_sum)
+}
+
 /// The fault of a value in a column without a heading.
 fn stray_fault(index: usize, cell: &Cell, is_workbook: bool) -> Option<CellFault> {
     if cell.text().is_empty() {

@@ -14,7 +14,7 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher as _;
 
-use super::columns::{Column, Columns, Converted, column_letters};
+use super::columns::{Column, Columns, Converted, column_letters, is_total};
 use super::merge::{ChangedRecord, FieldChange};
 use super::row::{Mode, RowValidator};
 use super::{
@@ -205,7 +205,7 @@ impl RowImporter<'_> {
                 let Some(header) = self.header.take() else {
                     return self.take_header(place, &cells);
                 };
-                if is_total(&cells) {
+                if is_total(&header, &cells) {
                     self.reject(vec![RowError::malformed(place, TOTAL.to_owned())])?;
                 } else {
                     let columns = self.validator.columns;
@@ -348,31 +348,6 @@ const TITLE: &str = "No heading of this row is known. If the row is a title, del
                      the header.";
 const TOTAL: &str = "The row looks like a total below the table. Delete it. If it is a record, fill \
                      in another text.";
-
-/// Whether a row has a word for a total, and after it only numbers.
-fn is_total(cells: &[Cell]) -> bool {
-    const WORDS: [&str; 10] = [
-        "ergebnis",
-        "gesamt",
-        "gesamtergebnis",
-        "gesamtsumme",
-        "grand total",
-        "subtotal",
-        "sum",
-        "summe",
-        "total",
-        "totals",
-    ];
-    // A sum may be a formula that no program has computed.
-    let is_number = |cell: &&Cell| {
-        let is_sign = |letter: char| letter.is_ascii_digit() || " .,-€$£".contains(letter);
-        matches!(cell, Cell::Fault(_)) || cell.text().chars().all(is_sign)
-    };
-    let filled: Vec<&Cell> = cells.iter().filter(|cell| !cell.text().is_empty()).collect();
-    let [first, numbers @ ..] = filled.as_slice() else { return false };
-    let word = first.text().trim_end_matches(':').to_lowercase();
-    WORDS.contains(&&*word) && !numbers.is_empty() && numbers.iter().all(is_number)
-}
 
 fn count(counts: &mut Counts, name: &str) {
     *counts.entry(name.to_owned()).or_default() += 1;

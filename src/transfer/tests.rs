@@ -802,6 +802,7 @@ fn a_total_below_a_table_is_a_fault() {
     let csv = "name;serial_number;purchase_cost\nPC;1;5\nTotal;T-1;\nSumme:;;1299.50 €\n";
     let errors = fixture.rejects(import(&HARDWARE, CSV), csv.as_bytes());
     assert_eq!(errors, ["line 4: -: invalid_row"]);
+    fixture.accepts(&CUSTOMER, CSV, "name;customer_number;phone\nTotal;12;0351 1\n");
     let sum = "<c/><c t=\"n\"><f>SUM(C2:C3)</f></c>".to_owned();
     let bytes =
         xlsx(&(header(&["name", "model", "purchase_cost"]) + &row(&[&text("Total"), &sum])));
