@@ -95,7 +95,7 @@ impl Api {
     }
 
     /// Makes the other checks, and answers the request. A request that writes is answered by the
-    /// tenant's writer, which makes the checks from 24 on.
+    /// tenant's writer, which makes the checks from 23 on.
     pub fn respond(
         &self,
         principal: Principal,
@@ -179,15 +179,15 @@ fn make_changes(
         idempotency_key,
         context: ChangeContext { at: request.received_at.timestamp(), actor },
         since: Instant::now(),
-        respond: Box::new(move |changed| match (changed, paths.as_slice()) {
+        make_response: Box::new(move |changed| match (changed, paths.as_slice()) {
             ([changed], [path]) if !is_batch => records::stored_response(changed, path),
             (_, paths) => batch::stored_response(changed, paths),
         }),
-        send: Box::new(move |outcome| responder.send(respond(outcome, is_batch))),
+        send: Box::new(move |outcome| responder.send(response_to(outcome, is_batch))),
     });
 }
 
-fn respond(outcome: Outcome, is_batch: bool) -> Response {
+fn response_to(outcome: Outcome, is_batch: bool) -> Response {
     match outcome {
         Outcome::Changed(stored) => records::response(stored),
         Outcome::Replayed(stored) => {

@@ -22,7 +22,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::change_log::{AUTHOR, IS_SELECTED, Selection};
-use super::write::{CUSTOMER, Draft, EMPLOYEE_ID, Target, Writing};
+use super::write::{CUSTOMER_ID, Draft, EMPLOYEE_ID, Target, Writing};
 use crate::clock::Timestamp;
 use crate::model::validation::{CUSTOM_PREFIX, MAX_CUSTOM_FIELDS};
 use crate::model::{ALL, Field, RecordId, Resource, Value};
@@ -248,8 +248,10 @@ impl Undo<'_> {
             }
         }
         self.writing.set_owner(&mut draft, false)?;
-        if let (Some(employee), Some(customer)) = (fields.get(EMPLOYEE_ID), fields.get(CUSTOMER)) {
-            let has_other_owner = resource.value(&draft.values, CUSTOMER) != Some(&customer.goal);
+        if let (Some(employee), Some(customer)) = (fields.get(EMPLOYEE_ID), fields.get(CUSTOMER_ID))
+        {
+            let has_other_owner =
+                resource.value(&draft.values, CUSTOMER_ID) != Some(&customer.goal);
             // A former employee may have moved meanwhile. The device follows, unless somebody else
             // gave it its customer later.
             let is_given = !customer.goes_back() && customer.later.is_some();
@@ -257,7 +259,7 @@ impl Undo<'_> {
                 || customer.goes_back() && employee.kept_by().is_some()
                 || has_other_owner && (!employee.goes_back() || is_given)
             {
-                for (name, field) in [(EMPLOYEE_ID, employee), (CUSTOMER, customer)] {
+                for (name, field) in [(EMPLOYEE_ID, employee), (CUSTOMER_ID, customer)] {
                     if field.goes_back() {
                         left.push((Some(name.to_owned()), Reason::OwnedByEmployee));
                     }

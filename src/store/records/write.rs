@@ -175,7 +175,7 @@ impl Draft {
     }
 }
 
-pub(super) const CUSTOMER: &str = "customer_id";
+pub(super) const CUSTOMER_ID: &str = "customer_id";
 pub(super) const EMPLOYEE_ID: &str = "employee_id";
 
 impl Reading<'_> {
@@ -194,16 +194,16 @@ impl Reading<'_> {
         // The check of the reference fails then.
         let Some(customer) = customer else { return Ok(()) };
         let stored = match &draft.target {
-            Target::Stored(record) => HARDWARE.value(&record.values, CUSTOMER),
+            Target::Stored(record) => HARDWARE.value(&record.values, CUSTOMER_ID),
             _ => None,
         };
-        let sent = HARDWARE.value(&draft.values, CUSTOMER);
+        let sent = HARDWARE.value(&draft.values, CUSTOMER_ID);
         let owner = Value::Integer(customer);
         if names_customer && sent != stored && sent != Some(&owner) {
             let (employee, named) = (*employee, sent.cloned().unwrap_or(Value::Null));
             return Err(Rejection::OtherCustomer { employee, customer, named }.into());
         }
-        if let Some(value) = HARDWARE.value_mut(&mut draft.values, CUSTOMER) {
+        if let Some(value) = HARDWARE.value_mut(&mut draft.values, CUSTOMER_ID) {
             *value = owner;
         }
         Ok(())
@@ -272,7 +272,7 @@ impl<'a> Writing<'a> {
             (None, _) => Target::New(None),
         };
         let mut draft = Draft::new(resource, target, &values)?;
-        let names_customer = values.iter().any(|(field, _)| field.name == CUSTOMER);
+        let names_customer = values.iter().any(|(field, _)| field.name == CUSTOMER_ID);
         self.set_owner(&mut draft, names_customer)?;
         self.check_move(&draft)?;
         let record = self.save(draft)?;
@@ -344,7 +344,7 @@ impl<'a> Writing<'a> {
         self.store(resource, &record, &fields)?;
         let entry = Entry { action: "updated", fields, before: Some(before) };
         self.log(resource, &record, &entry)?;
-        if *resource == EMPLOYEE && entry.fields.contains(&CUSTOMER) {
+        if *resource == EMPLOYEE && entry.fields.contains(&CUSTOMER_ID) {
             self.move_devices(&record)?;
         }
         Ok(record)
@@ -425,7 +425,7 @@ impl<'a> Writing<'a> {
     /// [`MAX_CHANGED`] records.
     fn check_move(&self, draft: &Draft) -> Result<()> {
         let Target::Stored(record) = &draft.target else { return Ok(()) };
-        let customer = |values| EMPLOYEE.value(values, CUSTOMER);
+        let customer = |values| EMPLOYEE.value(values, CUSTOMER_ID);
         if *draft.resource != EMPLOYEE || customer(&record.values) == customer(&draft.values) {
             return Ok(());
         }
@@ -446,7 +446,7 @@ impl<'a> Writing<'a> {
     /// savepoint of the mutation again and again.
     fn move_devices(&self, employee: &Record) -> Result<()> {
         let Record { id, version, updated_at, values, .. } = employee;
-        let customer = EMPLOYEE.value(values, CUSTOMER);
+        let customer = EMPLOYEE.value(values, CUSTOMER_ID);
         let entries = "INSERT INTO changes (seq, at, resource, record_id, action, fields, before,
                                             before_version, before_updated_at,
                                             by_key, by_name, by_prefix, request_id)
@@ -506,7 +506,7 @@ impl Reading<'_> {
             let field = first.field;
             let value_of = |name| values.iter().find(|(known, _)| known.name == name);
             let sent = value_of(field.name).map(|(_, id)| (&ID, id));
-            let customer = target.field(CUSTOMER).zip(value_of(CUSTOMER).map(|(_, id)| id));
+            let customer = target.field(CUSTOMER_ID).zip(value_of(CUSTOMER_ID).map(|(_, id)| id));
             let kept = stored.and_then(|record| change.resource.value(&record.values, field.name));
             let mut terms: Vec<_> = keys.iter().map(|(key, value)| (key.key, value)).collect();
             terms.extend(sent);

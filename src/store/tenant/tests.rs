@@ -89,7 +89,7 @@ fn mutation(outcome: &Sender<Outcome>, changes: Vec<Change>) -> Mutation {
         idempotency_key: None,
         context: context(),
         since: Instant::now(),
-        respond: Box::new(|_| RESPONSE),
+        make_response: Box::new(|_| RESPONSE),
         send: Box::new(move |sent| {
             let sent = match sent {
                 Outcome::Failed(error) => failed(error.code),
@@ -380,12 +380,12 @@ fn outcomes_of_group(tenant: &Tenant, submit: impl FnOnce(&Sender<Outcome>)) -> 
     let (go, may_go) = mpsc::channel::<()>();
     let (report, outcomes) = mpsc::channel();
     // It holds the writer until all others wait.
-    let respond = Box::new(move |_: &[_]| {
+    let make_response = Box::new(move |_: &[_]| {
         running.send(()).unwrap();
         let _ = may_go.recv();
         RESPONSE
     });
-    tenant.mutate(Mutation { respond, ..mutation(&report, vec![create("the first", "")]) });
+    tenant.mutate(Mutation { make_response, ..mutation(&report, vec![create("the first", "")]) });
     is_running.recv().unwrap();
     submit(&report);
     drop(go);
@@ -419,15 +419,15 @@ fn a_group_in_which_a_single_change_panics_runs_again() {
     let answers = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&answers);
     let outcomes = outcomes_of_group(&tenant, |report| {
-        let respond = Box::new(move |_: &[_]| {
+        let make_response = Box::new(move |_: &[_]| {
             counted.fetch_add(1, Ordering::Relaxed);
             RESPONSE
         });
         let kept = mutation(report, vec![create("kept", "")]);
-        tenant.mutate(Mutation { respond, ..kept });
-        let respond = Box::new(|_: &[_]| panic!("on purpose"));
+        tenant.mutate(Mutation { make_response, ..kept });
+        let make_response = Box::new(|_: &[_]| panic!("on purpose"));
         let panics = mutation(report, vec![create("panics", "")]);
-        tenant.mutate(Mutation { respond, ..panics });
+        tenant.mutate(Mutation { make_response, ..panics });
         tenant.mutate(mutation(report, vec![create("after it", "")]));
     });
     assert_eq!(outcomes, [DONE, DONE, failed(StoreCode::Other), DONE]);
@@ -447,9 +447,9 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_change_log_too() {
     let outcomes = outcomes_of_group(&tenant, |report| {
         tenant.mutate(mutation(report, vec![create("second kept", "")]));
         tenant.mutate(mutation(report, vec![create("third refused", ""), delete(9)]));
-        let respond = Box::new(|_: &[_]| panic!("on purpose"));
+        let make_response = Box::new(|_: &[_]| panic!("on purpose"));
         let panics = mutation(report, vec![create("fourth panics", "")]);
-        tenant.mutate(Mutation { respond, ..panics });
+        tenant.mutate(Mutation { make_response, ..panics });
         let new_name = vec![set("name", "fifth renamed")];
         let rename = Change::new(&CUSTOMER, ChangeKind::Update(RecordId(3)), new_name);
         let changes = vec![create("fifth kept", ""), rename, create("sixth kept", "")];

@@ -57,7 +57,7 @@ pub struct Mutation {
     pub since: Instant,
     /// Makes the response to these changes. It is stored under the idempotency key, in the same
     /// transaction.
-    pub respond: MakeResponse,
+    pub make_response: MakeResponse,
     pub send: SendOutcome,
 }
 
@@ -146,7 +146,7 @@ impl Writing<'_> {
 }
 
 impl Mutation {
-    /// Runs inside a savepoint. The caller rolls back, unless the outcome is [`Outcome::Changed`].
+    /// The caller rolls back what it has written, unless the outcome is [`Outcome::Changed`].
     /// With a `shortage`, only deletions run.
     fn run(&self, writing: &Writing<'_>, shortage: Option<&StoreError>) -> Result<Outcome> {
         let now = self.context.at;
@@ -168,7 +168,7 @@ impl Mutation {
                 Err(error) => return Ok(Outcome::Rejected(number, error.into_rejection()?)),
             }
         }
-        let response = (self.respond)(&done);
+        let response = (self.make_response)(&done);
         if let Some(key) = &self.idempotency_key {
             writing.store_response(key, &response, now)?;
         }
@@ -205,7 +205,7 @@ const READERS_WAIT: Duration = Duration::from_millis(250);
 /// emptied for hours.
 const MAX_WAL: u64 = 1 << 30;
 
-/// The most mutations that wait. A further mutation gets 503 `tenant_unavailable` at once.
+/// The most mutations that wait. A further mutation gets 503 `overloaded` at once.
 const MAX_WAITING: usize = 1_024;
 
 /// How long the writer waits for a mutation before a step of upkeep. A client that sends one change
@@ -359,7 +359,8 @@ impl Writer {
         self.thread.is_finished()
     }
 
-    /// Queues a mutation. The thread later sends its outcome.
+    /// Queues a mutation. The thread later sends its outcome. The mutation also counts as too many
+    /// while a thread that panicked is being replaced.
     pub(super) fn submit(&self, mutation: Mutation) {
         if let Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) =
             self.queue.try_send(mutation)
