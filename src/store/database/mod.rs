@@ -256,7 +256,7 @@ const STATEMENTS: usize = 64;
 impl Role {
     const fn cache_kibibytes(self) -> i32 {
         match self {
-            Role::Reader => 512,
+            Role::Reader => 1 << 10,
             Role::Writer => 4 << 10,
             Role::Bulk => 64 << 10,
         }
