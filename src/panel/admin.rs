@@ -428,7 +428,7 @@ fn parse_limit(text: &str, most: NonZeroU32) -> Result<Option<NonZeroU32>, Strin
     }
 }
 
-/// The overlap of a form, if it is one of [`OVERLAPS`].
+/// The overlap of a form, if it is one of [`page::OVERLAPS`](super::page::OVERLAPS).
 fn overlap(choice: &str) -> Option<Span> {
     match choice {
         "0" => Some(Span::new()),

@@ -77,6 +77,7 @@ impl App {
         let opened = DataDir::open_to_serve(&data_dir)?;
         let registry = Arc::new(Registry::open_in(opened)?);
         registry.require_readable(clock.now())?;
+        registry.reserve_space();
         let tenants = Arc::new(Tenants::new(Arc::clone(&registry), config.tenants));
         let api = Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit);
         Ok(Arc::new(App {

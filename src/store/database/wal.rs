@@ -33,6 +33,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Transaction, ffi};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use super::{Database, Role, companion};
 use crate::files;
@@ -82,6 +83,9 @@ fn end_process(error: &dyn Display) -> ! {
     process::exit(1)
 }
 
+/// The bytes of the disk for [`Database::reserve_wal`]: some ten commits of the registry.
+const WAL_RESERVE: u64 = 256 << 10;
+
 /// The bytes of a frame of the WAL: a page with its header.
 const FRAME: u64 = 24 + (4 << 10);
 
@@ -110,6 +114,14 @@ impl Database {
         // If another process makes a checkpoint at this moment, SQLite says -1.
         let bytes = u64::try_from(frames).map(|frames| frames.saturating_mul(FRAME));
         Ok(bytes.unwrap_or_else(|_| self.wal_length()))
+    }
+
+    /// Gives the WAL blocks of the disk before it needs them, as far as the file system can. So a
+    /// full disk still takes some commits.
+    pub(crate) fn reserve_wal(&self) {
+        if let Ok(wal) = OpenOptions::new().write(true).open(self.companion("-wal")) {
+            let _ = fallocate(&wal, FallocateFlags::KEEP_SIZE, 0, WAL_RESERVE);
+        }
     }
 
     /// The length of the file without its WAL.

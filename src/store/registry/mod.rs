@@ -381,6 +381,12 @@ impl Registry {
         Ok(saved.attach_to(&self.writer.lock(), "saved")?)
     }
 
+    /// Keeps some space, so that a leaked key can be revoked on a full disk. The server alone calls
+    /// it, when it starts.
+    pub fn reserve_space(&self) {
+        self.database.reserve_wal();
+    }
+
     /// Copies the WAL into the file. The server alone calls it: once a minute, and with `truncate`
     /// when it stops.
     pub fn checkpoint(&self, truncate: bool) {
