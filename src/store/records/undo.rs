@@ -197,8 +197,9 @@ impl Undo<'_> {
     /// Takes the entries of a record back, from the last to the first one.
     fn take_back(&self, resource: &'static Resource, row: &Row<'_>, target: Target) -> Left {
         let (id, first, last): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        // With the `+`, SQLite looks up each entry of the record, not each one that is selected.
         let sql = "SELECT seq FROM changes INDEXED BY changes_by_record
-                   WHERE resource = ? AND record_id = ? AND seq IN temp.selected";
+                   WHERE resource = ? AND record_id = ? AND +seq IN temp.selected";
         let mut statement = self.writing.connection().prepare_cached(sql)?;
         let rows = statement.query_map(params![resource.plural, id], |row| row.get(0))?;
         let selected: HashSet<i64> = rows.collect::<rusqlite::Result<_>>()?;
