@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 pub use field::{
     Bound, CREATED_AT, Custom, Field, ID, Kind, Resource, ResourceKind, UPDATED_AT, Value,
 };
-pub use resources::{ALL, CUSTOMER, EMPLOYEE, HARDWARE, Inclusion, NaturalKey, READ_ONLY};
+pub use resources::{
+    ALL, CUSTOMER, CUSTOMER_ID, EMPLOYEE, EMPLOYEE_ID, HARDWARE, Inclusion, NaturalKey, READ_ONLY,
+};
 pub use validation::{FieldCode, FieldError, Json, JsonObject, Rules};
 
 use crate::clock::Timestamp;

@@ -8,6 +8,10 @@ use super::field::{
 };
 use super::validation::{FieldError, Json};
 
+/// The references by which a device belongs to its employee and its customer.
+pub const CUSTOMER_ID: &str = "customer_id";
+pub const EMPLOYEE_ID: &str = "employee_id";
+
 /// An organisation that the shop works for.
 pub static CUSTOMER: Resource = Resource {
     kind: ResourceKind::Customers,
@@ -62,7 +66,7 @@ pub static EMPLOYEE: Resource = Resource {
     path: "/employees.php",
     about: "A person who works at a customer.",
     fields: &[
-        integer("customer_id")
+        integer(CUSTOMER_ID)
             .required()
             .references(&CUSTOMER)
             .about("The customer that the employee works at.")
@@ -109,11 +113,11 @@ pub static HARDWARE: Resource = Resource {
             .required()
             .about("What people call the device.")
             .example("\"Eva's laptop\""),
-        integer("employee_id")
+        integer(EMPLOYEE_ID)
             .references(&EMPLOYEE)
             .about("The employee who has the device; null where nobody does.")
             .example("1"),
-        integer("customer_id")
+        integer(CUSTOMER_ID)
             .references(&CUSTOMER)
             .about(
                 "The customer to whom the device belongs. While an employee has it: the \

@@ -9,7 +9,7 @@ use super::merge::{Past, is_same, is_same_text, shown};
 use super::row::Fault;
 use crate::clock::Timestamp;
 use crate::model::validation::{is_empty, normalize};
-use crate::model::{Field, ID, Json, JsonObject, RecordId, Resource, Rules, Value};
+use crate::model::{CUSTOMER_ID, Field, ID, Json, JsonObject, RecordId, Resource, Rules, Value};
 use crate::store::{Reading, ReferenceFault, StoreError, find_referred, fold};
 
 /// A reference of a row.
@@ -51,8 +51,6 @@ pub(super) struct ReferenceFinder<'a> {
     /// The ids of a resource by the folded names of its records.
     names: HashMap<&'static str, HashMap<String, Vec<RecordId>>>,
 }
-
-pub(super) const CUSTOMER_ID: &str = "customer_id";
 
 /// So many records are named in a fault.
 const MAX_NAMED: usize = 10;

@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 use super::CellFault;
 use super::columns::Columns;
 use super::merge::{Past, shown};
-use super::references::{CUSTOMER_ID, ReferenceFinder, RowReference};
+use super::references::{ReferenceFinder, RowReference};
 use crate::clock::Timestamp;
 use crate::model::validation::is_empty;
 use crate::model::{
-    CUSTOMER, EMPLOYEE, Field, FieldError, ID, Json, JsonObject, Kind, RecordId, Resource, Rules,
-    UPDATED_AT, Value,
+    CUSTOMER, CUSTOMER_ID, EMPLOYEE, Field, FieldError, ID, Json, JsonObject, Kind, RecordId,
+    Resource, Rules, UPDATED_AT, Value,
 };
 use crate::store::{Draft, Reading, Record, Rejection, StoreError, Target};
 use crate::words;

@@ -22,10 +22,10 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::change_log::{AUTHOR, IS_SELECTED, Selection};
-use super::write::{CUSTOMER_ID, Draft, EMPLOYEE_ID, Target, Writing};
+use super::write::{Draft, Target, Writing};
 use crate::clock::Timestamp;
 use crate::model::validation::{CUSTOM_PREFIX, MAX_CUSTOM_FIELDS};
-use crate::model::{ALL, Field, RecordId, Resource, Value};
+use crate::model::{ALL, CUSTOMER_ID, EMPLOYEE_ID, Field, RecordId, Resource, Value};
 use crate::store::error::{Rejection, Result, StoreError, who_refer};
 
 /// Numbers of records or fields by the plural of their resource.

@@ -23,7 +23,8 @@ use super::change_log::{self, ChangeContext, Entry};
 use super::read::{Reading, Record, Statements, damaged_text, search_text};
 use crate::clock::Timestamp;
 use crate::model::{
-    ALL, EMPLOYEE, Field, HARDWARE, ID, NaturalKey, RecordId, Resource, Value, Version,
+    ALL, CUSTOMER_ID, EMPLOYEE, EMPLOYEE_ID, Field, HARDWARE, ID, NaturalKey, RecordId, Resource,
+    Value, Version,
 };
 use crate::store::error::{MAX_CHANGED, Rejection, Result};
 
@@ -174,9 +175,6 @@ impl Draft {
         matches!(&self.target, Target::Stored(record) if record.values == self.values)
     }
 }
-
-pub(super) const CUSTOMER_ID: &str = "customer_id";
-pub(super) const EMPLOYEE_ID: &str = "employee_id";
 
 impl Reading<'_> {
     /// Gives the draft of a device with an employee the employee's customer. If the change names
