@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rusqlite::{Connection, ToSql};
+use uuid::Uuid;
 
 use super::list::{PageQuery, access};
 use super::*;
@@ -360,6 +361,48 @@ fn an_entry_with_a_wrong_time_is_kept_as_long_as_the_entries_beside_it() {
     }
 }
 
+/// Counts the steps of SQLite's machine from now on, in thousands.
+fn count_steps(connection: &Connection) -> Arc<AtomicUsize> {
+    let thousands = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&thousands);
+    let count = move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        false
+    };
+    connection.progress_handler(1_000, Some(count)).unwrap();
+    thousands
+}
+
+#[test]
+fn an_undo_reads_only_the_entries_of_each_record() {
+    const RECORDS: usize = 2_000;
+    let (_directory, mut connection) = tenant_file();
+    connection
+        .execute_batch(&format!(
+            "WITH RECURSIVE n (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n LIMIT {RECORDS})
+             INSERT INTO customers (id, name, status, custom, search, created_at, updated_at, version)
+             SELECT id, 'New', 'active', '{{}}', '', '2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z', id
+             FROM n;
+             INSERT INTO changes (seq, at, resource, record_id, action, fields, before, by_name)
+             SELECT id, '2026-01-02T00:00:00Z', 'customers', id, 'updated', '[\"name\"]',
+               '{{\"name\": \"Old\"}}', 'import' FROM customers;
+             UPDATE changes_state SET last_seq = {RECORDS}"
+        ))
+        .unwrap();
+    let transaction = connection.transaction().unwrap();
+    let actor = Actor::Command { name: "undo".to_owned(), run: Uuid::from_bytes([1; 16]) };
+    let context = ChangeContext { at: Timestamp::from_unix(1_767_400_000), actor };
+    let writing = Writing::new(&transaction, &context);
+    let since = Some("2026-01-02T00:00:00Z".to_owned());
+    let selection = Selection { since, until: None, key: None, request: None };
+    let thousands_of_steps = count_steps(&transaction);
+    let leave = &mut |_: &Resource, _, _: Option<&str>, reason: &Reason| panic!("{reason}");
+    let undone = Undo { writing: &writing, selection: &selection, leave }.run().unwrap();
+    assert_eq!(undone.changed.values().sum::<u64>(), RECORDS as u64);
+    // Some hundred steps for each record.
+    assert!(thousands_of_steps.load(Ordering::Relaxed) < RECORDS);
+}
+
 #[test]
 fn entries_are_removed_without_reading_those_that_are_kept() {
     let (_directory, mut connection) = tenant_file();
@@ -372,13 +415,7 @@ fn entries_are_removed_without_reading_those_that_are_kept() {
              UPDATE changes_state SET last_seq = 100000",
         )
         .unwrap();
-    let thousands_of_steps = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&thousands_of_steps);
-    let count = move || {
-        counter.fetch_add(1, Ordering::Relaxed);
-        false
-    };
-    connection.progress_handler(1_000, Some(count)).unwrap();
+    let thousands_of_steps = count_steps(&connection);
     let transaction = connection.transaction().unwrap();
     let now = Timestamp::from_unix(1_767_312_000);
     let keep = Duration::from_hours(24 * 90);
