@@ -171,13 +171,11 @@ CREATE TABLE changes_removed (
 ) STRICT, WITHOUT ROWID;
 
 -- One row. A restore renews `lineage`: a cursor of another lineage is not valid. `last_seq` is the
--- highest `seq` that was ever used. For commands, `max_size` is the size in bytes at which the server
--- takes only deletions.
+-- highest `seq` that was ever used.
 CREATE TABLE changes_state (
   id           INTEGER PRIMARY KEY CHECK (id = 1),
   lineage      BLOB NOT NULL,
-  last_seq     INTEGER NOT NULL,
-  max_size     INTEGER
+  last_seq     INTEGER NOT NULL
 ) STRICT;
 
 -- The numbers begin at random, so that two files that were made from one do not give the same

@@ -18,6 +18,7 @@ pub mod registry;
 mod tenant;
 
 pub use data_dir::{DataDir, REGISTRY_FILE, tenants_dir};
+pub use database::Deadline;
 pub(crate) use database::{LAST_LINE, fold};
 pub use error::{Rejection, StoreCode, StoreError, who_refer};
 pub use records::{
@@ -28,8 +29,7 @@ pub use records::{
 };
 pub use registry::Registry;
 pub use tenant::{
-    Deadline, FileTransaction, IdempotencyKey, Mutation, Outcome, StoredResponse, Tenant,
-    TenantFile, Tenants,
+    FileTransaction, IdempotencyKey, Mutation, Outcome, StoredResponse, Tenant, TenantFile, Tenants,
 };
 
 /// The version of the SQLite library in this program.

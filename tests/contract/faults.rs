@@ -210,7 +210,11 @@ fn proof_a_file_with_a_long_write_of_another_process() {
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before", "reads go on");
     until("it is reported", || (!fixture.warnings().is_empty()).then_some(()));
     fixture.has_warned(1);
-    assert!(fixture.warnings()[0].contains("another program"), "{:?}", fixture.warnings());
+    assert!(
+        fixture.warnings()[0].contains("another process has locked the file"),
+        "{:?}",
+        fixture.warnings()
+    );
     locked.execute_batch("ROLLBACK").unwrap();
     fixture.api.customer("After");
     assert_eq!(fixture.api.total(RECORDS), 2, "refused writes are not stored");

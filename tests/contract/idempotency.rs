@@ -4,7 +4,7 @@ use std::sync::{Barrier, Mutex};
 
 use serde_json::json;
 
-use crate::support::{ALL, Api, InProcess, Reply, TestServer, database, uuid};
+use crate::support::{ALL, Api, InProcess, Reply, TestServer, uuid};
 
 const RECORDS: &str = "/customers.php";
 
@@ -203,19 +203,6 @@ fn after_24_hours_it_runs_anew() {
     server.advance(24 * 3600 + 1);
     post(&api, &key, "Something else").is(201);
     assert_eq!(api.total(RECORDS), 3);
-}
-
-/// Another process holds the file's lock, so that the file takes no writes.
-#[test]
-fn a_repeat_needs_no_write() {
-    let (_server, tenant) = TestServer::with_unlimited_tenant();
-    let api = tenant.with_scopes(ALL);
-    let key = uuid();
-    let first = post(&api, &key, "Once").is(201);
-    let locked = database(&tenant.file());
-    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert_repeats(&post(&api, &key, "Once"), &first);
-    locked.execute_batch("COMMIT").unwrap();
 }
 
 #[test]

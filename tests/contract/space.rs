@@ -99,9 +99,7 @@ fn on_a_small_disk() {
     assert!(warning.contains("MiB free"), "{warning}");
     let health = server.cli(&["health", &server.address().to_string()]).done();
     assert!(health.stdout.contains(&warning), "{health:?}");
-    let deleted = api.delete(&format!("{RECORDS}?id={customer}")).is(204);
-    let request = deleted.header("X-Request-Id").unwrap();
-    server.cli(&["undo", "acme", "--request", request]).fails_saying("too little free space");
+    api.delete(&format!("{RECORDS}?id={customer}")).is(204);
     Browser::at(&server, "192.0.2.1").sign_in("acme", &acme.password).is(303);
     acme.key_command("revoke", &key);
     server.with_key(&key.key).get(RECORDS).fails_with(401, "revoked_api_key");

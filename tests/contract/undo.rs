@@ -581,26 +581,6 @@ fn an_import_says_how_to_take_it_back() {
 }
 
 #[test]
-fn a_full_tenant_takes_only_deletions_back() {
-    let (server, tenant) =
-        Setup::without_rate_limit().option("--max-tenant-size").option("1MiB").start_with_tenant();
-    let api = tenant.with_scopes(ALL);
-    api.customer("Deleted");
-    let deleted = request(&api.delete("/customers.php?id=1").is(204));
-    end_yesterday(&tenant);
-    let long = json!({"name": "Long", "notes": "x".repeat(5_000)});
-    until("the tenant is at its size", || {
-        (api.post("/customers.php", long.clone()).status == 503).then_some(())
-    });
-    undo(&server, &["--request", &deleted]).fails_saying("size limit");
-    assert_eq!(api.total("/customers.php?q=deleted"), 0);
-    undo(&server, &["--since", "2h", "--yes"]).done();
-    assert_eq!(api.total("/customers.php"), 0);
-    undo(&server, &["--request", &deleted]).done();
-    assert_eq!(api.ids("/customers.php"), [1]);
-}
-
-#[test]
 fn an_undo_needs_all_entries_since_its_beginning() {
     let (server, tenant) = Setup::plain().option("--keep-changes").option("1d").start_with_tenant();
     let api = tenant.with_scopes(ALL);

@@ -17,6 +17,7 @@ use std::iter;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -252,6 +253,43 @@ const MAX_READERS: u32 = 64;
 
 /// Prepared statements that each connection keeps.
 const STATEMENTS: usize = 64;
+
+/// How long a read of a request may run (contract section 4).
+const READ_TIME: Duration = Duration::from_secs(5);
+
+/// SQLite's instructions between two looks at a deadline: well under a millisecond.
+const INSTRUCTIONS: i32 = 4_000;
+
+/// When the statements of a request are to end.
+#[derive(Clone, Debug)]
+pub struct Deadline {
+    at: Instant,
+    abandoned: Arc<AtomicBool>,
+}
+
+impl Deadline {
+    /// Of a read: five seconds from now, or as soon as `abandoned` is true, because the client has
+    /// gone.
+    pub fn new(abandoned: &Arc<AtomicBool>) -> Deadline {
+        Deadline { abandoned: Arc::clone(abandoned), ..Deadline::after(READ_TIME) }
+    }
+
+    pub(super) fn after(time: Duration) -> Deadline {
+        Deadline { at: Instant::now() + time, abandoned: Arc::default() }
+    }
+
+    /// Interrupts the connection's statements at the deadline.
+    pub(super) fn limit(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let Deadline { at, abandoned } = self.clone();
+        let is_over = move || Instant::now() >= at || abandoned.load(Ordering::Relaxed);
+        connection.progress_handler(INSTRUCTIONS, Some(is_over))
+    }
+
+    pub(super) fn lift(connection: &Connection) {
+        // Without a handler nothing is left to fail.
+        let _ = connection.progress_handler(0, None::<fn() -> bool>);
+    }
+}
 
 impl Role {
     const fn cache_kibibytes(self) -> i32 {

@@ -9,9 +9,11 @@ ALTER TABLE employees ALTER COLUMN email DROP NOT NULL;
 DROP TABLE customers_search;
 DROP TABLE employees_search;
 DROP TABLE hardware_search;
--- The number of entries is no limit any more, and an entry is shown until it is removed.
+-- The number of entries is no limit any more, an entry is shown until it is removed, and commands
+-- have no limit of size.
 ALTER TABLE changes_state DROP COLUMN entries;
 ALTER TABLE changes_state DROP COLUMN keep_seconds;
+ALTER TABLE changes_state DROP COLUMN max_size;
 
 -- Texts of one line lose white space at both ends (contract section 2). The versions of the records
 -- stay, and the change log keeps what it has. `search` keeps the white space until the next change.

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
-use super::writer::find_shortage;
 use crate::clock::Timestamp;
-use crate::files::free_space;
 use crate::model::{PastMoment, Resource, TenantId, Version};
 use crate::store::data_dir::tenant_database;
 use crate::store::database::{self, Database, Role, wait_for};
@@ -116,16 +114,6 @@ impl FileTransaction<'_> {
     /// Rolls everything back and lets other writers go on. Later reads see one moment of the file.
     pub fn abandon(&self) -> Result<()> {
         Ok(self.transaction.execute_batch("ROLLBACK; BEGIN")?)
-    }
-
-    /// Why a server would accept only deletions now. `None` if it would accept all changes.
-    pub fn find_shortage(&self) -> Result<Option<StoreError>> {
-        let path = Path::new(self.transaction.path().unwrap_or_default());
-        let free = free_space(path).map_or(u64::MAX, |(free, _)| free);
-        let sql = "SELECT max_size FROM changes_state";
-        let largest: Option<i64> = self.transaction.query_row(sql, [], |row| row.get(0))?;
-        let largest = largest.map_or(u64::MAX, i64::unsigned_abs);
-        Ok(find_shortage(&self.transaction, free, 0, largest)?)
     }
 
     pub fn commit(self) -> Result<()> {

@@ -10,27 +10,26 @@ mod writer;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use parking_lot::Mutex;
 use r2d2::PooledConnection;
 use r2d2_sqlite::SqliteConnectionManager;
-use rusqlite::Connection;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use file::{FileTransaction, TenantFile};
 pub use writer::{IdempotencyKey, Mutation, Outcome, StoredResponse};
 
 use super::data_dir::tenant_database;
-use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
+use super::database::{Database, Deadline, FileIdentity, LOCK_WAIT, Role};
 use super::error::{Result, StoreCode, StoreError};
 use super::records::Reading;
 use super::registry::Registry;
 use crate::config::TenantLimits;
 use crate::model::{PastMoment, TenantId, Version};
-use writer::{INSTRUCTIONS, LastFailure, OpenFile, Writer, Writers, log_failure, send};
+use writer::{LastFailure, OpenFile, Writer, Writers, log_failure, send};
 
 /// How long requests rely on a look at the path of the file.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -43,9 +42,6 @@ const MAX_OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
 /// How long a file stays open, and its writer runs, without being used.
 const MAX_IDLE: Duration = Duration::from_mins(2);
-
-/// How long a read of a request may run (contract section 4).
-const READ_TIME: Duration = Duration::from_secs(5);
 
 /// All tenants' files.
 pub struct Tenants {
@@ -173,8 +169,8 @@ impl Tenants {
         self.slots.lock().iter().map(|(_, slot)| Arc::clone(slot)).collect()
     }
 
-    /// Closes all files, with empty WALs, and waits for all writers, also of files that were closed
-    /// before. Writers that still run after `wait` are interrupted.
+    /// Closes all files, with empty WALs. Waits for all writers, also of files that were closed
+    /// before, but no longer than `wait`. The end of the process rolls back what still runs then.
     pub fn close(&self, wait: Duration) {
         let until = Instant::now() + wait;
         for slot in self.slots() {
@@ -185,7 +181,10 @@ impl Tenants {
                 drop(tenant.writer.lock().take());
             }
         }
-        self.writers.end(until.saturating_duration_since(Instant::now()));
+        let run = |writers: &Writers| writers.lock().iter().any(|thread| !thread.is_finished());
+        while run(&self.writers) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -211,10 +210,9 @@ impl Tenant {
         work: impl FnOnce(&Reading<'_>) -> Result<T>,
     ) -> Result<T> {
         let connection = self.reader()?;
-        let found =
-            deadline.limit(&connection).and_then(|()| Reading::in_snapshot(&connection, work));
-        // Without a handler nothing is left to fail.
-        let _ = connection.progress_handler(0, None::<fn() -> bool>);
+        let limited = deadline.limit(&connection).map_err(StoreError::from);
+        let found = limited.and_then(|()| Reading::in_snapshot(&connection, work));
+        Deadline::lift(&connection);
         found.map_err(|error| self.read_failed(error))
     }
 
@@ -276,37 +274,6 @@ impl Tenant {
             *used = Instant::now();
             writer.submit(mutation);
         }
-    }
-}
-
-/// When a read is to end.
-#[derive(Clone, Debug)]
-pub struct Deadline {
-    at: Instant,
-    abandoned: Arc<AtomicBool>,
-}
-
-impl Deadline {
-    /// Five seconds from now, or as soon as `abandoned` is true: the client has gone.
-    pub fn new(abandoned: &Arc<AtomicBool>) -> Deadline {
-        Deadline { at: Instant::now() + READ_TIME, abandoned: Arc::clone(abandoned) }
-    }
-
-    /// Ends at `at`, for tests.
-    #[cfg(test)]
-    fn at(at: Instant) -> Deadline {
-        Deadline { at, abandoned: Arc::default() }
-    }
-
-    /// Interrupts the connection's statements at the deadline.
-    fn limit(&self, connection: &Connection) -> Result<()> {
-        let deadline = self.clone();
-        let is_over = move || deadline.is_over();
-        Ok(connection.progress_handler(INSTRUCTIONS, Some(is_over))?)
-    }
-
-    fn is_over(&self) -> bool {
-        Instant::now() >= self.at || self.abandoned.load(Ordering::Relaxed)
     }
 }
 

@@ -26,7 +26,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -40,7 +39,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::config::TenantLimits;
 use crate::files::{RESERVE, free_space};
 use crate::model::TenantId;
-use crate::store::database::{self, Database, FileIdentity, LOCK_WAIT, Role, execute};
+use crate::store::database::{self, Database, Deadline, FileIdentity, LOCK_WAIT, Role, execute};
 use crate::store::error::{Rejection, Result, StoreCode, StoreError};
 use crate::store::records::{
     Change, ChangeContext, ChangeKind, Changed, Reading, Writing, remove_old_entries,
@@ -223,15 +222,11 @@ const COPIED_WAL: u64 = 8 << 20;
 /// groups between two steps add.
 const REMOVED: u16 = 2_000;
 
-/// SQLite's instructions between two looks at a deadline: well under a millisecond.
-pub(super) const INSTRUCTIONS: i32 = 4_000;
+/// When a failure was logged last. All requests for a damaged file fail, and one line a minute is
+/// enough. A file that could be opened begins anew, so that its next failure is logged at once.
+pub(super) type LastFailure = Mutex<Option<Instant>>;
 
-/// The kind of the last failure that was logged, and when. All requests for a damaged file fail,
-/// each where it meets the damage, and one line a minute is enough. A file that could be opened
-/// begins anew, so that its next failure is logged at once.
-pub(super) type LastFailure = Mutex<Option<(StoreCode, Instant)>>;
-
-/// How long a failure of the kind of the last one is not logged again.
+/// How long no further failure is logged.
 const LOG_PAUSE: Duration = Duration::from_mins(1);
 
 /// Logs why a file cannot be used, or takes no change. Returns the error, for the answer.
@@ -240,27 +235,12 @@ pub(super) fn log_failure(
     database: &Database,
     error: StoreError,
 ) -> StoreError {
-    let (file, cause) = (database.path().display(), &error.message);
-    let kind = match &error.code {
-        code @ (StoreCode::Busy | StoreCode::Interrupted | StoreCode::DiskFull) => code.clone(),
-        _ => StoreCode::Unavailable,
-    };
     let mut last = failure.lock();
-    let is_logged = |(last, at): &(StoreCode, Instant)| *last == kind && at.elapsed() < LOG_PAUSE;
-    if last.as_ref().is_some_and(is_logged) {
-        return error;
+    if last.is_none_or(|at| at.elapsed() >= LOG_PAUSE) {
+        let file = database.path().display();
+        tracing::warn!(%file, cause = error.message, "the tenant's file cannot be used");
+        *last = Some(Instant::now());
     }
-    match kind {
-        StoreCode::Busy => {
-            tracing::warn!(%file, cause, "another program, such as an import, uses the tenant's file");
-        }
-        StoreCode::Interrupted => {
-            tracing::warn!(%file, cause, "a change took too long and was rolled back");
-        }
-        StoreCode::DiskFull => tracing::error!(%file, cause, "the disk is full"),
-        _ => tracing::error!(%file, cause, "the tenant's file cannot be used"),
-    }
-    *last = Some((kind, Instant::now()));
     error
 }
 
@@ -289,37 +269,7 @@ pub(super) fn send(client: SendOutcome, outcome: Outcome) {
 }
 
 /// The threads of all tenants, also of tenants that are closed.
-#[derive(Debug, Default)]
-pub(super) struct Writers {
-    pub(super) threads: Mutex<Vec<Arc<JoinHandle<()>>>>,
-    /// Whether the threads end at once. They commit nothing any more.
-    is_over: AtomicBool,
-}
-
-/// How long the threads have to end once they are interrupted.
-const INTERRUPT_WAIT: Duration = Duration::from_secs(1);
-
-impl Writers {
-    /// Waits until the threads have ended. All queues must be closed. Threads that still run after
-    /// `wait` are interrupted, and roll back.
-    pub(super) fn end(&self, wait: Duration) {
-        if !self.have_ended(wait) {
-            self.is_over.store(true, Ordering::Relaxed);
-            self.have_ended(INTERRUPT_WAIT);
-        }
-    }
-
-    fn have_ended(&self, wait: Duration) -> bool {
-        let until = Instant::now() + wait;
-        while self.threads.lock().iter().any(|thread| !thread.is_finished()) {
-            if Instant::now() >= until {
-                return false;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        true
-    }
-}
+pub(super) type Writers = Mutex<Vec<Arc<JoinHandle<()>>>>;
 
 /// The sending end of the thread's queue. When it is dropped, the thread finishes the queued
 /// mutations and ends.
@@ -339,7 +289,6 @@ impl Writer {
             connection: None,
             identity: None,
             next_wait: LONG_WAL,
-            time_limit: Arc::default(),
             changes: 0,
             // An earlier process or an import may have left entries.
             has_upkeep: true,
@@ -347,7 +296,7 @@ impl Writer {
         let thread =
             thread::Builder::new().name("writer".to_owned()).spawn(move || writer.run())?;
         let thread = Arc::new(thread);
-        let mut threads = writers.threads.lock();
+        let mut threads = writers.lock();
         threads.retain(|thread| !thread.is_finished());
         threads.push(Arc::clone(&thread));
         drop(threads);
@@ -380,8 +329,6 @@ struct WriterThread {
     identity: Option<FileIdentity>,
     /// The length of the WAL from which on a group waits for its readers.
     next_wait: u64,
-    /// When the mutation that runs is interrupted.
-    time_limit: Arc<Mutex<Option<Instant>>>,
     /// The records that were changed since the last step of upkeep that was due, at most.
     changes: usize,
     /// Whether there may be something to remove.
@@ -403,12 +350,7 @@ impl WriterThread {
                     let is_usable = self.run_group(&mut connection, first);
                     self.connection = is_usable.then_some(connection);
                 }
-                Err(error) => {
-                    self.refuse(first, self.file.failed(error));
-                }
-            }
-            if self.file.writers.is_over.load(Ordering::Relaxed) {
-                return;
+                Err(error) => send(first.send, Outcome::Failed(self.file.failed(error))),
             }
             if self.changes >= CHANGES {
                 self.run_upkeep();
@@ -494,7 +436,7 @@ impl WriterThread {
                 let error = self.file.failed(error.into());
                 // Only the lock was missing.
                 let is_usable = error.code == StoreCode::Busy;
-                self.refuse(first, error);
+                send(first.send, Outcome::Failed(error));
                 return is_usable;
             }
         };
@@ -565,9 +507,11 @@ impl WriterThread {
         if let Err(error) = savepoint("SAVEPOINT mutation") {
             return Some(Outcome::Failed(self.file.failed(error.into())));
         }
-        *self.time_limit.lock() = Some(Instant::now() + MUTATION_TIME);
-        let ran = catch_unwind(AssertUnwindSafe(|| mutation.run(writing, shortage)));
-        *self.time_limit.lock() = None;
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            Deadline::after(MUTATION_TIME).limit(transaction)?;
+            mutation.run(writing, shortage)
+        }));
+        Deadline::lift(transaction);
         let outcome = match ran {
             Ok(Ok(outcome)) => outcome,
             _ if !has_savepoint && !transaction.is_autocommit() => return None,
@@ -587,19 +531,6 @@ impl WriterThread {
         }
     }
 
-    /// Answers a mutation that the file does not take. A repeat gets its response all the same: a
-    /// read needs neither the lock nor space.
-    fn refuse(&self, mutation: Mutation, error: StoreError) {
-        let mut outcome = Outcome::Failed(error);
-        if let Some(key) = &mutation.idempotency_key
-            && let Ok(connection) = self.file.readers.get()
-            && let Ok(Some(replayed)) = Reading::new(&connection).replay(key, mutation.context.at)
-        {
-            outcome = replayed;
-        }
-        send(mutation.send, outcome);
-    }
-
     /// Refuses a change of a suspended tenant. Asked inside the write transaction: a suspension
     /// waits until the transactions that began before it have ended.
     fn check_active(&self) -> Result<()> {
@@ -614,19 +545,24 @@ impl WriterThread {
     /// it takes all changes. `wal` is the length of the WAL, and `free` the disk's free space.
     fn find_shortage(
         &self,
-        transaction: &Transaction<'_>,
+        connection: &Connection,
         wal: u64,
         free: u64,
     ) -> rusqlite::Result<Option<StoreError>> {
-        if free >= RESERVE && wal >= longest_wal(free) {
+        let (code, cause) = if free < RESERVE {
+            (StoreCode::DiskFull, "the disk has too little free space")
+        } else if wal >= longest_wal(free) {
             let cause = "another program reads the file, so its write-ahead log cannot be emptied";
-            return Ok(Some(self.file.failed(StoreError::new(StoreCode::Busy, cause))));
-        }
-        find_shortage(transaction, free, wal, self.file.limits.max_size)
+            (StoreCode::Busy, cause)
+        } else if used_bytes(connection)? >= self.file.limits.max_size {
+            (StoreCode::SizeLimit, "the file has reached its size limit")
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(self.file.failed(StoreError::new(code, cause))))
     }
 
-    /// Empties the WAL if it is long, or if the file may reach its largest size with it. Returns
-    /// its length.
+    /// Empties the WAL if it is long. Returns its length.
     ///
     /// Checkpoints of upkeep wait for no reader. SQLite starts a WAL again only while nobody reads
     /// from it, so two clients whose lists overlap would let it grow without end. While a group
@@ -639,16 +575,10 @@ impl WriterThread {
         since: Instant,
     ) -> rusqlite::Result<u64> {
         let length = self.file.database.wal_length();
-        // The WAL may become a part of the file, and counts in the size besides.
-        let most = self.file.database.file_length().saturating_add(2 * length);
-        if length == 0 || length < self.next_wait.min(longest) && most < self.file.limits.max_size {
+        if length < self.next_wait.min(longest) {
             return Ok(length);
         }
-        let wait = match length {
-            _ if length >= longest => LOCK_WAIT,
-            _ if length >= self.next_wait => READERS_WAIT,
-            _ => Duration::ZERO,
-        };
+        let wait = if length >= longest { LOCK_WAIT } else { READERS_WAIT };
         connection.busy_timeout(wait.min(lock_wait(since)))?;
         // A checkpoint needs space, too. If it fails, deletions may still run.
         let left = self.file.database.checkpoint(connection, true).unwrap_or(length);
@@ -659,29 +589,11 @@ impl WriterThread {
     fn connect(&mut self, wait: Duration) -> Result<Connection> {
         self.identity = Some(self.file.database.identity()?);
         let mut connection = self.file.database.open(Role::Writer)?;
-        let (time_limit, writers) = (Arc::clone(&self.time_limit), Arc::clone(&self.file.writers));
-        let is_over = move || {
-            let time_limit = *time_limit.lock();
-            writers.is_over.load(Ordering::Relaxed)
-                || time_limit.is_some_and(|end| Instant::now() >= end)
-        };
-        connection
-            .progress_handler(INSTRUCTIONS, Some(is_over))
+        // The WAL may be from a process that has ended at a failed sync: see database/wal.rs.
+        begin(&mut connection, wait)
+            .and_then(|_locked| database::make_durable(self.file.database.path()))
             .map_err(|error| self.file.database.error(error))?;
-        self.prepare(&mut connection, wait).map_err(|error| self.file.database.error(error))?;
         Ok(connection)
-    }
-
-    /// Prepares a new connection for writing. The WAL may be from a process that has ended at a
-    /// failed sync: see database/wal.rs. Also stores `--max-tenant-size`, because commands do not
-    /// know this option of `serve`.
-    fn prepare(&self, connection: &mut Connection, wait: Duration) -> rusqlite::Result<()> {
-        let size = i64::try_from(self.file.limits.max_size).unwrap_or(i64::MAX);
-        let transaction = begin(connection, wait)?;
-        database::make_durable(self.file.database.path())?;
-        let sql = "UPDATE changes_state SET max_size = ?1 WHERE max_size IS NOT ?1";
-        transaction.execute(sql, [size])?;
-        database::commit(transaction)
     }
 }
 
@@ -709,23 +621,6 @@ fn lock_wait(since: Instant) -> Duration {
 
 fn longest_wal(free: u64) -> u64 {
     MAX_WAL.min(free / 4)
-}
-
-/// Why only deletions are taken: the disk is nearly full, or the file with its WAL has reached its
-/// largest size.
-pub(super) fn find_shortage(
-    connection: &Connection,
-    free: u64,
-    wal: u64,
-    max_size: u64,
-) -> rusqlite::Result<Option<StoreError>> {
-    if free < RESERVE {
-        let message = "the disk has too little free space; nothing was changed";
-        return Ok(Some(StoreError::new(StoreCode::DiskFull, message)));
-    }
-    let size = used_bytes(connection)?.saturating_add(wal);
-    let message = "the tenant's file has reached its size limit; nothing was changed";
-    Ok((size >= max_size).then(|| StoreError::new(StoreCode::SizeLimit, message)))
 }
 
 fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
