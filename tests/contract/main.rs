@@ -12,7 +12,6 @@ mod bulk;
 mod changes;
 mod command_line;
 mod custom_fields;
-mod deployments;
 mod faults;
 mod histories;
 mod idempotency;

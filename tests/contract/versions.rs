@@ -99,12 +99,7 @@ fn a_condition_that_cannot_be_read_is_refused() {
 
 #[test]
 fn a_condition_that_is_given_twice_is_refused() {
-    let server = TestServer::start();
-    if server.is_proxied() {
-        // nginx itself refuses such a request.
-        return;
-    }
-    let api = server.tenant("acme").with_scopes(ALL);
+    let (_server, api) = TestServer::with_api();
     api.customer("Eins");
     let etag = etag(&api.get(ONE));
     let lines =

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::json;
 use tenantdesk::config::TlsFiles;
 use tenantdesk::server::Tls;
 
 use crate::edge_server::EdgeServer;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, RECORDS};
 use crate::support::tls::Certificate;
 use crate::support::{Setup, until};
 
@@ -107,4 +108,18 @@ fn proof_a_broken_new_pair_keeps_the_old_one() {
     assert!(tls.reload().unwrap_err().to_string().contains("has no certificate in PEM format"));
     fs::remove_file(&files.certificate).unwrap();
     assert!(tls.reload().unwrap_err().to_string().starts_with("cannot read"));
+}
+
+#[test]
+#[ignore = "needs openssl; `make proof` runs it"]
+fn proof_large_bodies_pass_through_https() {
+    let fixture = Fixture::with(Setup::without_rate_limit().over_tls());
+    let api = fixture.api();
+    let operation = json!({"method": "POST", "path": RECORDS, "body": {"name": "Large"}});
+    let mut body = json!({"operations": [operation]}).to_string();
+    body += &" ".repeat((1 << 20) - body.len());
+    api.post_bytes("/batch.php", body.as_str()).is(200);
+    api.post_bytes("/batch.php", body + " ").fails_with(413, "payload_too_large");
+    assert!(api.get("/docs/scalar.js").is(200).body.len() > 1 << 20);
+    assert_eq!(api.total(RECORDS), 1);
 }

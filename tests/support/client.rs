@@ -47,7 +47,7 @@ impl Api {
             data_dir,
             authorization,
             base: "",
-            host: proxy::host().to_owned(),
+            host: proxy::HOST.to_owned(),
             connection: RefCell::new(None),
         }
     }
@@ -215,8 +215,7 @@ impl Call<'_> {
     /// Sends it where the server may go away at any moment. The reply is not checked.
     pub(crate) fn try_send(self) -> io::Result<Reply> {
         let mut idle = self.api.connection.borrow_mut();
-        let is_odd = self.is_odd();
-        let mut connection = match idle.take_if(|_| !is_odd).filter(is_alive) {
+        let mut connection = match idle.take().filter(is_alive) {
             Some(connection) => connection,
             None => self.connect()?,
         };
@@ -229,7 +228,7 @@ impl Call<'_> {
         }
         let closes =
             reply.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case("connection") && v == "close");
-        if !closes && !is_odd {
+        if !closes {
             *idle = Some(connection);
         }
         Ok(reply)
@@ -243,28 +242,13 @@ impl Call<'_> {
     }
 
     fn asked(self) -> Asked {
-        let is_proxied = self.is_proxied();
+        let is_proxied = self.api.data_dir.is_proxied();
         Asked { method: self.method, target: self.target, headers: self.headers, is_proxied }
-    }
-
-    /// Whether it goes through a proxy.
-    fn is_proxied(&self) -> bool {
-        self.api.data_dir.is_proxied() && !self.is_odd()
-    }
-
-    /// Whether proxies reject such a request themselves. It then goes to the service directly.
-    fn is_odd(&self) -> bool {
-        let authorizations = self
-            .headers
-            .iter()
-            .filter(|(name, _)| name.eq_ignore_ascii_case("authorization"))
-            .count();
-        authorizations > 1 || !self.method.bytes().all(|byte| byte.is_ascii_uppercase())
     }
 
     fn connect(&self) -> io::Result<BufReader<Stream>> {
         let data_dir = &self.api.data_dir;
-        match data_dir.connect_to_proxy().filter(|_| !self.is_odd()) {
+        match data_dir.connect_to_proxy() {
             Some(stream) => stream.map(BufReader::new),
             None => Ok(BufReader::new(Stream::new(dial(data_dir.address())?, data_dir.https()))),
         }

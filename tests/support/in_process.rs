@@ -141,7 +141,7 @@ impl AppServer {
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(data_dir) };
         let app = open(&config, Clock::system())?;
         *self.app.0.lock().unwrap() = Some(app);
-        data_dir.set_direct_address(self.service.as_ref().unwrap().address);
+        data_dir.set_address(self.service.as_ref().unwrap().address);
         Ok(OpenApp(self))
     }
 }

@@ -1,24 +1,18 @@
 //! nginx or Caddy in front of a server, with the configuration that users copy from `examples/`.
 //! Only ports, certificate and rates are replaced.
-//!
-//! With [`BEHIND_PROXY`] set, the harness starts a proxy for every server, and requests go to it
-//! over TLS. Raw bytes still go to the server itself.
 
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::tls::{self, Stream};
 use super::{DEADLINE, example, free_port, until, uuid};
-
-/// The environment variable that names the [`Deployment`] of this run.
-pub(crate) const BEHIND_PROXY: &str = "BEHIND_PROXY";
 
 /// The host of the service behind a proxy with one machine.
 pub(crate) const HOST: &str = "desk.example";
@@ -62,29 +56,9 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// The value of [`BEHIND_PROXY`] that stands for it.
-    pub(crate) fn name(self) -> &'static str {
-        match (self.kind, self.several_machines) {
-            (Kind::Nginx, false) => "nginx",
-            (Kind::Caddy, false) => "caddy",
-            (Kind::Nginx, true) => "several-nginx",
-            (Kind::Caddy, true) => "several-caddy",
-        }
-    }
-
     pub(crate) fn all() -> impl Iterator<Item = Deployment> {
         Kind::ALL.into_iter().flat_map(|kind| {
             [false, true].map(|several_machines| Deployment { kind, several_machines })
-        })
-    }
-
-    /// The deployment that [`BEHIND_PROXY`] names.
-    pub(crate) fn of_this_run() -> Option<Deployment> {
-        static CHOSEN: OnceLock<Option<Deployment>> = OnceLock::new();
-        *CHOSEN.get_or_init(|| {
-            let name = std::env::var(BEHIND_PROXY).ok()?;
-            let chosen = Deployment::all().find(|deployment| deployment.name() == name);
-            Some(chosen.unwrap_or_else(|| panic!("{BEHIND_PROXY}={name} names no deployment")))
         })
     }
 
@@ -124,11 +98,6 @@ impl Deployment {
 /// The example with rates that no test reaches.
 fn unlimited(text: String) -> String {
     text.replace("rate=50r/s", "rate=99999r/s").replace("s 50;", "s 5000;")
-}
-
-/// The host that requests of this run name unless they name another.
-pub(crate) fn host() -> &'static str {
-    Deployment::of_this_run().map_or(HOST, Deployment::host)
 }
 
 /// Whether proxies add the header `name` to responses.
@@ -471,6 +440,6 @@ fn secure(socket: TcpStream) -> io::Result<Stream> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(DEADLINE))?;
     socket.set_write_timeout(Some(DEADLINE))?;
-    let name = ServerName::try_from(host()).map_err(io::Error::other)?;
+    let name = ServerName::try_from(HOST).map_err(io::Error::other)?;
     Ok(Stream::secure(socket, Arc::clone(&certificate().config), name))
 }

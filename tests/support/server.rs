@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::client::Api;
-use super::proxy::{Deployment, Proxy};
+use super::proxy::Proxy;
 use super::tls::{Certificate, Stream};
 use super::until;
 
@@ -120,13 +120,6 @@ impl DataDir {
     }
 
     pub(crate) fn set_address(&self, address: SocketAddr) {
-        self.set_direct_address(address);
-        *self.proxy.lock().unwrap() =
-            Deployment::of_this_run().map(|deployment| deployment.start(address));
-    }
-
-    /// Sets the address without starting a proxy.
-    pub(crate) fn set_direct_address(&self, address: SocketAddr) {
         *self.address.lock().unwrap() = Some(address);
     }
 
@@ -484,19 +477,15 @@ pub(crate) struct Setup {
     https: bool,
 }
 
-/// The environment variable that makes every server use TLS.
-pub(crate) const OVER_TLS: &str = "OVER_TLS";
-
 impl Setup {
     /// The contract's defaults.
     pub(crate) fn plain() -> Setup {
-        let https = std::env::var_os(OVER_TLS).is_some();
         Setup {
             options: Vec::new(),
             variables: Vec::new(),
             unprivileged: false,
             limits: Vec::new(),
-            https,
+            https: false,
         }
     }
 
