@@ -146,7 +146,7 @@ fn amount(cents: i64) -> String {
     format!("{sign}{}.{:02}", cents / 100, cents % 100)
 }
 
-/// Text that begins with `=` is not escaped, so that an import restores it exactly. `operations.md`
+/// Text that begins with `=` is not escaped, so that an import restores it exactly. `commands.md`
 /// warns of a spreadsheet that opens such a file.
 fn write_csv(
     file: &TenantFile,
