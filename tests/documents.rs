@@ -59,7 +59,7 @@ fn the_contract_lists_the_codes_of_fields() {
 const DOCUMENTS: &str = "
     ARCHITECTURE.md CONTRIBUTING.md README.md SECURITY.md lab/README.md docs/api.md
     docs/commands.md docs/decisions.md docs/operations.md docs/recovery.md release/README.md
-    lab/results.md tests/README.md tests/crash/README.md
+    lab/results.md tests/README.md
 ";
 
 /// The paths in `text`: words with a slash that end like a source file or document. A path of the

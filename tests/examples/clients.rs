@@ -66,16 +66,12 @@ fn the_requests_of_the_readme_give_the_answers_that_it_shows() {
     let (head, requests) = blocks.split_once('\n').unwrap();
     assert!(head.starts_with("export TENANTDESK_URL="), "{head}");
     let script = requests.replace("curl ", "curl -sS --write-out '\\n%{http_code}\\n' ");
-    let (server, api, key) = desk_with_a_key();
+    let (server, _, key) = desk_with_a_key();
     let said = run(&server, &key, "sh", &["-euc", &script], "");
     let statuses: Vec<&str> =
         said.lines().filter(|line| line.len() == 3 && line.starts_with(['2', '4'])).collect();
-    assert_eq!(statuses, ["201", "422", "200", "201", "201", "200"], "{said}");
-    assert!(said.contains(r#""total":1"#), "the search finds the customer: {said}");
-    assert_eq!(
-        api.get("/hardware.php?serial_number=PF-3X9Q7").found()["data"][0]["custom"]["room"],
-        "2.14"
-    );
+    assert_eq!(statuses, ["201", "422"], "{said}");
+    assert!(said.contains(r#""fields":["email","status"]"#), "{said}");
 }
 
 /// Every client does this: makes 205 customers, changes one, reads all page by page, meets an
