@@ -188,9 +188,8 @@ fn files_of_databases(data_dir: &Path) -> Vec<PathBuf> {
 
 /// One check for each database with a problem, and one for all others together.
 fn check_databases(findings: &[Finding]) -> Vec<Diagnosis> {
-    const ADVICE: &str = "; docs/recovery.md, \"A damaged file\", has the cure";
     let (mut checks, mut intact) = (Vec::new(), 0);
-    for Finding { database, problems, is_orphan, is_damaged, entries_ahead } in findings {
+    for Finding { database, problems, is_orphan, entries_ahead } in findings {
         if *entries_ahead > 0 {
             let message = format!(
                 "{entries_ahead} of the entries of its change log are from the future: the clock \
@@ -204,9 +203,7 @@ fn check_databases(findings: &[Finding]) -> Vec<Diagnosis> {
         } else if problems.is_empty() {
             intact += 1;
         } else {
-            let advice = if *is_damaged { ADVICE } else { "" };
-            let message = format!("{}{advice}", problems.join("; "));
-            checks.push(Diagnosis::new(database, Severity::Fault, message));
+            checks.push(Diagnosis::new(database, Severity::Fault, problems.join("; ")));
         }
     }
     if intact > 0 {

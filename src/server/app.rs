@@ -76,7 +76,7 @@ impl App {
         let metrics = Arc::new(Metrics::new(routes::label));
         let opened = DataDir::open_to_serve(&data_dir)?;
         let registry = Arc::new(Registry::open_in(opened)?);
-        registry.require_readable(clock.now())?;
+        registry.ready(clock.now())?;
         registry.reserve_space();
         let tenants = Arc::new(Tenants::new(Arc::clone(&registry), config.tenants));
         let api = Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit);
@@ -108,7 +108,7 @@ impl App {
         let directory = self.registry.data_dir();
         let (free, warning) = files::free_space(directory).map_err(|error| error.to_string())?;
         self.metrics.set_free_space(free);
-        self.registry.ready()?;
+        self.registry.ready(self.clock.now()).map_err(|error| error.message)?;
         write_block(directory)
             .map_err(|error| format!("the data directory does not take a write ({error})"))?;
         Ok(warning)

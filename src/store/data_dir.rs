@@ -42,7 +42,7 @@ use std::time::Instant;
 
 use rustix::process::geteuid;
 
-use super::database::{self, Database, Schema};
+use super::database::{self, Database, Role, Schema};
 use super::error::{Result, StoreCode, StoreError};
 use crate::files;
 use crate::model::TenantId;
@@ -290,7 +290,7 @@ fn migrate_tenants(data_dir: &Path) -> Result<()> {
     let mut older = Vec::new();
     for id in tenant_file_ids(data_dir)? {
         let database = tenant_database(data_dir, id);
-        if !database.has_current_schema() {
+        if database.open(Role::Bulk).is_err() {
             older.push((id, database));
         }
     }

@@ -74,9 +74,8 @@ fn damage(file: &Path, text: &str) {
     fs::write(file, content).unwrap();
 }
 
-/// Some requests fail, and those that `/readyz` could make do not.
 #[test]
-fn damage_of_the_registry_that_a_request_meets_is_reported_everywhere() {
+fn damage_of_the_registry_is_a_fault_although_its_tenants_can_be_read() {
     let (mut server, tenant) = TestServer::with_tenant();
     let first = tenant.with_scopes(ALL);
     server.stop();
@@ -91,19 +90,11 @@ fn damage_of_the_registry_that_a_request_meets_is_reported_everywhere() {
     damage(&server.registry_file(), &key[..8]);
     server.restart();
     first.get("/customers.php").is(200);
-    server.anonymous().get("/readyz").is(200);
     last.get("/customers.php").is(500);
-    let health = until("the service is not ready", || {
-        Some(server.cli(&["health", &server.address().to_string()]))
-            .filter(|output| output.code == Some(1))
-    });
-    assert!(health.stderr.contains("the registry is damaged"), "{health:?}");
-    assert!(server.anonymous().get("/readyz").text().contains("the registry is damaged"));
     let output = server.cli(&["--json", "doctor"]).ends_with(1);
     for (check, expected) in [("registry.db", "fault"), ("keys", "fault"), ("databases", "ok")] {
         assert_eq!(state(&output, check), expected, "{output:?}");
     }
-    assert!(output.stdout.contains("recovery.md"), "{output:?}");
 }
 
 #[test]

@@ -1,22 +1,20 @@
 //! Faults of databases, in a data directory and in a backup (contract section 10).
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::ptr;
 
 use rusqlite::Connection;
 
+use super::{Staging, copy_database};
 use crate::clock::Clock;
 use crate::files;
 use crate::model::{ALL, TenantId};
 use crate::store::data_dir::{
     DataDir, TENANT, registry_database, tenant_database, tenant_file_ids,
 };
-use crate::store::database::{self, Database, Role, Schema, copy_into, open_plain};
-use crate::store::error::{Result, StoreCode, StoreError};
+use crate::store::database::{self, Database, Role, Schema};
+use crate::store::error::Result;
 use crate::store::records::Reading;
 use crate::store::registry::TenantRow;
 
@@ -31,8 +29,6 @@ pub struct Finding {
     /// crash in the middle of the creation or deletion of a tenant leaves one. Ids are never used
     /// again, so it harms nobody.
     pub is_orphan: bool,
-    /// Whether content is lost, so that only a backup helps.
-    pub is_damaged: bool,
     /// How many entries of the change log are from the future. The clock was wrong.
     pub entries_ahead: i64,
 }
@@ -40,18 +36,20 @@ pub struct Finding {
 /// The problems of each kind that are listed for one database.
 const MAX_PROBLEMS: usize = 20;
 
+/// The directory in the data directory with the copy that is examined.
+const EXAMINED: &str = ".examined";
+
 /// Checks all databases of a data directory. A server may run meanwhile. Copies are examined: a
 /// snapshot that is held for minutes would let the write-ahead log grow until writes are refused.
-///
 pub fn check(data_dir: &Path) -> Result<Vec<Finding>> {
     let _in_use = DataDir::open(data_dir)?;
-    let _alone = lock(data_dir).map_err(|error| StoreError::unusable(data_dir, error))?;
+    let staging = Staging::create(data_dir.join(EXAMINED))?;
     // Files are listed first: the row of a tenant that is created meanwhile is committed when the
     // rows are read.
     let files = tenant_file_ids(data_dir)?;
     let registry = registry_database(data_dir);
     let known = tenant_ids(&registry);
-    let mut findings = vec![examine(&registry, data_dir)];
+    let mut findings = vec![examine(&registry, &registry_database(&staging.path), data_dir)];
     for id in files.union(known.as_ref().unwrap_or(&files)) {
         let file = tenant_database(data_dir, *id);
         if known.as_ref().is_some_and(|known| !known.contains(id)) {
@@ -59,7 +57,7 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>> {
             findings.push(Finding { database, is_orphan: true, ..Finding::default() });
             continue;
         }
-        let finding = examine(&file, data_dir);
+        let finding = examine(&file, &tenant_database(&staging.path, *id), data_dir);
         // A tenant that is deleted meanwhile, as at the end of a move, has no problems.
         let is_deleted = || tenant_ids(&registry).is_some_and(|ids| !ids.contains(id));
         if finding.problems.is_empty() || !is_deleted() {
@@ -69,78 +67,41 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Waits for another examination to end: each uses the same name for its copies. So a process that
-/// is killed leaves at most one copy, which the next examination removes.
-fn lock(data_dir: &Path) -> io::Result<File> {
-    let file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(data_dir.join(".examining"))?;
-    file.lock()?;
-    Ok(file)
-}
-
 fn tenant_ids(registry: &Database) -> Option<BTreeSet<TenantId>> {
     let rows = tenants(&registry.open(Role::Bulk).ok()?).ok()?;
     Some(rows.into_iter().map(|tenant| tenant.id).collect())
 }
 
-fn examine(file: &Database, data_dir: &Path) -> Finding {
+fn examine(file: &Database, copy: &Database, data_dir: &Path) -> Finding {
     let mut finding = Finding { database: file.name_in(data_dir), ..Finding::default() };
-    match copy_to_examine(file, &data_dir.join(".examined")) {
-        Ok(copy) => {
-            finding.problems = listed(database::differences(&copy, file.schema));
-            if finding.problems.is_empty() {
-                finding.problems = problems(&copy, file.schema);
-                finding.is_damaged = !finding.problems.is_empty();
-            }
-            if finding.problems.is_empty() && ptr::eq(file.schema, &TENANT) {
-                let now = Clock::system().now().timestamp();
-                let ahead = Reading::new(&copy).count_changes_ahead(now);
-                finding.entries_ahead = ahead.unwrap_or_default();
-            }
+    match require_space(file, data_dir).and_then(|()| copy_database(file, copy)) {
+        Ok(copied) => {
+            finding.problems = problems(&copied, file.schema);
+            // The registry has no change log, and so no entries.
+            let now = Clock::system().now().timestamp();
+            finding.entries_ahead =
+                Reading::new(&copied).count_changes_ahead(now).unwrap_or_default();
         }
-        Err(error) => {
-            finding.is_damaged = matches!(error.code, StoreCode::Damaged | StoreCode::Missing);
-            finding.problems = vec![error.message];
-        }
+        Err(error) => finding.problems = vec![error.message],
     }
+    copy.remove();
     finding
 }
 
-/// Copies a consistent snapshot to the file `path`, and returns the copy open. The file then has
-/// no name, so it ends with the connection.
-///
 /// The copy must leave the reserve of the disk free, or clients' writes would be refused while the
 /// copy is there. If less is free already, they are refused anyway, and half of it is enough.
-pub(in crate::store) fn copy_to_examine(file: &Database, path: &Path) -> Result<Connection> {
-    let source = file.open(Role::Bulk)?;
-    let unusable = |error| StoreError::unusable(path, error);
-    files::ignore_missing(fs::remove_file(path)).map_err(unusable)?;
-    files::create_private(path).map_err(unusable)?;
-    let (free, _) = files::free_space(path).map_err(unusable)?;
-    let kept = files::RESERVE.min(free / 2);
-    let needed = file.file_length() + file.wal_length() + kept;
-    let copied = if free < needed {
-        Err(file.unusable(format!(
-            "its examination needs a copy, and the disk has too little space for one: {} MiB \
-             free, {} MiB needed",
-            free >> 20,
-            needed >> 20
-        )))
-    } else {
-        let open = || -> rusqlite::Result<Connection> {
-            let mut copy = open_plain(path)?;
-            copy_into(&source, &mut copy)?;
-            Ok(copy)
-        };
-        open().map_err(|error| file.error(error))
-    };
-    // SQLite needs the name no longer: it only reads the copy.
-    fs::remove_file(path).map_err(unusable)?;
-    copied
+fn require_space(file: &Database, data_dir: &Path) -> Result<()> {
+    let (free, _) = files::free_space(data_dir).map_err(|error| file.unusable(error))?;
+    let needed = file.file_length() + file.wal_length() + files::RESERVE.min(free / 2);
+    if free >= needed {
+        return Ok(());
+    }
+    Err(file.unusable(format!(
+        "its examination needs a copy, and the disk has too little space for one: {} MiB free, {} \
+         MiB needed",
+        free >> 20,
+        needed >> 20
+    )))
 }
 
 /// Finds problems of one kind.

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::data_dir::{is_foreign, registry_database, tenant_database, tenants_dir};
-use super::database::{Database, Role, copy_pages, is_write_error, open_plain};
+use super::database::{Database, Role, copy_pages, is_write_error};
 use super::error::{Result, StoreCode, StoreError};
 use super::records::Reading;
 use super::registry::{Registry, TenantRow};
@@ -98,7 +98,7 @@ fn write_backup(
 ) -> Result<Manifest> {
     let copy = registry_database(partial);
     let live = registry_database(registry.data_dir());
-    let copied = save_database(&live, &copy)?.map_err(|cause| no_backup("the registry", &cause))?;
+    let copied = save_database(&live, &copy).map_err(|error| no_backup("the registry", error))?;
     if let Some(tenant) = tenant {
         copied.execute("DELETE FROM tenants WHERE id <> ?", [tenant.id.0])?;
     }
@@ -136,49 +136,54 @@ fn save_tenants(
 ) -> Result<()> {
     for TenantRow { id, name, .. } in check::tenants(copied)? {
         let (live, copy) = (tenant_database(registry.data_dir(), id), tenant_database(partial, id));
-        match save_database(&live, &copy)? {
+        match save_database(&live, &copy) {
             Ok(connection) => {
                 let records = count(&connection)?;
                 drop(connection);
                 manifest.files.push(sync_and_describe(partial, &copy)?);
                 manifest.tenants.push(SavedTenant { id, name, records });
             }
+            Err(error) if error.code == StoreCode::Other => return Err(error),
             Err(_) if registry.tenant(id)?.is_none() => {
                 copy.remove();
                 copied.execute("DELETE FROM tenants WHERE id = ?", [id.0])?;
             }
-            Err(reason) if manifest.kind == BackupKind::All => {
+            Err(error) if manifest.kind == BackupKind::All => {
                 copy.remove();
-                manifest.left_out.push(LeftOutTenant { id, name, reason });
+                manifest.left_out.push(LeftOutTenant { id, name, reason: error.message });
             }
-            Err(cause) => return Err(no_backup(&format!("tenant {name}"), &cause)),
+            Err(error) => return Err(no_backup(&format!("tenant {name}"), error)),
         }
     }
     Ok(())
 }
 
-/// Copies a database and checks the copy as a restore does. Returns the copy, which is not synced,
-/// or the fault of `live`.
-fn save_database(live: &Database, copy: &Database) -> Result<Result<Connection, String>> {
-    let source = match live.open(Role::Bulk) {
-        Ok(source) => source,
-        Err(error) => return Ok(Err(error.message)),
-    };
-    files::create_private(copy.path()).map_err(file_error(copy.path()))?;
-    if let Err(error) = copy_pages(&source, copy.path()) {
-        if is_write_error(&error) {
-            return Err(copy.unusable(error));
+/// Copies a database and checks the copy as a restore does. Returns the copy open, which is not
+/// synced. If the copy cannot be written, the code is [`StoreCode::Other`].
+fn save_database(live: &Database, copy: &Database) -> Result<Connection> {
+    let copied = copy_database(live, copy)?;
+    match check::problems(&copied, copy.schema).first() {
+        Some(problem) => {
+            let message = format!("{}: {problem}", live.path().display());
+            Err(StoreError::new(StoreCode::Damaged, message))
         }
-        return Ok(Err(live.error(error).message));
-    }
-    let copied = open_plain(copy.path())?;
-    Ok(match check::problems(&copied, copy.schema).first() {
-        Some(problem) => Err(format!("{}: {problem}", live.path().display())),
         None => Ok(copied),
+    }
+}
+
+fn copy_database(live: &Database, copy: &Database) -> Result<Connection> {
+    let source = live.open(Role::Bulk)?;
+    files::create_private(copy.path()).map_err(file_error(copy.path()))?;
+    copy_pages(&source, copy.path()).map_err(|error| {
+        if is_write_error(&error) {
+            StoreError::other(format!("{}: {error}", copy.path().display()))
+        } else {
+            live.error(error)
+        }
     })
 }
 
-fn no_backup(what: &str, cause: &str) -> StoreError {
+fn no_backup(what: &str, cause: impl Display) -> StoreError {
     StoreError::other(format!("{what}: {cause}; no backup was made"))
 }
 
@@ -410,7 +415,7 @@ fn refused(path: &Path, cause: impl Display) -> StoreError {
     StoreError::new(StoreCode::Refused, message)
 }
 
-/// The directory in which a backup or a restore prepares its files. It has the layout of a data
+/// The directory in which a command prepares or examines its files. It has the layout of a data
 /// directory, and lies on the same disk as the target, so that a rename puts the files in place.
 /// Only one process uses it. It is removed when this is dropped. If the process is killed, the next
 /// one empties the directory.
@@ -426,10 +431,8 @@ impl Staging {
         let lock = created.and_then(|()| File::open(&path)).map_err(file_error(&path))?;
         // If the file system has no locks, the operator must run one command at a time.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-            return Err(StoreError::other(format!(
-                "another tenantdesk makes or restores a backup in {}",
-                path.display()
-            )));
+            let path = path.display();
+            return Err(StoreError::other(format!("another tenantdesk uses {path}; try again")));
         }
         let staging = Staging { path, _lock: lock, is_published: false };
         staging.empty().map_err(file_error(&staging.path))?;

@@ -257,7 +257,6 @@ fn replace_tenant(connection: Connection, staged: &Database, live: &Database) ->
             // A busy server releases its lock for moments only.
             target.busy_handler(Some(wait_for::<30_000>))?;
             let replaced = attached.and_then(|()| {
-                take_page_size(&connection, &target)?;
                 replace_content(&connection, &mut target, || take_over_counters(&connection))
             });
             match replaced.map_err(|error| live.error(error)) {
@@ -281,19 +280,6 @@ fn replace_tenant(connection: Connection, staged: &Database, live: &Database) ->
         files::ignore_missing(fs::remove_file(&path)).map_err(file_error(&path))?;
     }
     rename_synced(staged, live).map_err(file_error(live.path()))
-}
-
-/// Gives the staged file the page size of the live file, whose pages it replaces. Operators change
-/// the page size to that of their file system.
-fn take_page_size(staged: &Connection, live: &Connection) -> rusqlite::Result<()> {
-    let size = |file: &Connection| -> rusqlite::Result<i64> {
-        file.pragma_query_value(None, "page_size", |row| row.get(0))
-    };
-    let wanted = size(live)?;
-    if size(staged)? != wanted {
-        staged.execute_batch(&format!("PRAGMA main.page_size = {wanted}; VACUUM main"))?;
-    }
-    Ok(())
 }
 
 fn take_over_counters(connection: &Connection) -> rusqlite::Result<()> {

@@ -143,20 +143,18 @@ impl Database {
     }
 }
 
-/// Copies a consistent snapshot of the database, page by page, to the empty file at `path`. The
-/// copy has no WAL and is not synced.
+/// Copies a consistent snapshot of the database, page by page, to the empty file at `path`. Returns
+/// the copy open. It has no WAL and is not synced.
 ///
 /// All pages are copied in one step: in several steps, each commit of another connection would
 /// begin the copy anew.
-pub(crate) fn copy_pages(source: &Connection, path: &Path) -> rusqlite::Result<()> {
-    copy_into(source, &mut open_plain(path)?)
-}
-
-pub(crate) fn copy_into(source: &Connection, target: &mut Connection) -> rusqlite::Result<()> {
-    target.pragma_update(None, "synchronous", "OFF")?;
-    step(&Backup::new(source, target)?, -1)?;
+pub(crate) fn copy_pages(source: &Connection, path: &Path) -> rusqlite::Result<Connection> {
+    let mut copy = open_plain(path)?;
+    copy.pragma_update(None, "synchronous", "OFF")?;
+    step(&Backup::new(source, &mut copy)?, -1)?;
     // A reader of a database in WAL mode must be able to create files beside it.
-    target.pragma_update(None, "journal_mode", "DELETE")
+    copy.pragma_update(None, "journal_mode", "DELETE")?;
+    Ok(copy)
 }
 
 /// Whether [`copy_pages`] failed at its target. The source is only read.
@@ -327,9 +325,11 @@ impl Database {
         Ok(connection)
     }
 
-    /// Refuses a database that is missing.
+    /// Refuses a database that is missing. SQLite would follow a link, and keep the WAL beside the
+    /// file to which it leads, where no other function looks for it.
     pub(crate) fn require_file(&self) -> Result<()> {
-        match fs::metadata(&self.path) {
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) if !found.is_file() => Err(self.unusable("it is no regular file")),
             // SQLite would take it for a new database, and begin one.
             Ok(found) if found.len() == 0 => Err(self.damaged("the file is empty")),
             Ok(_) => Ok(()),
@@ -458,20 +458,6 @@ pub(crate) fn open_plain(path: &Path) -> rusqlite::Result<Connection> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
     add_functions(&connection)?;
     Ok(connection)
-}
-
-/// Reads the schema version from the file alone, without its WAL and without a lock.
-///
-/// SQLite reads the file here. If the program opened and closed it, the process would lose its
-/// POSIX locks on it.
-#[expect(clippy::disallowed_methods, reason = "every connection is opened here")]
-pub(super) fn version_in_file(path: &Path) -> rusqlite::Result<u32> {
-    let name = path.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(path.to_owned()))?;
-    let escaped = name.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX
-        | OpenFlags::SQLITE_OPEN_URI;
-    version(&Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
 }
 
 /// The schema version of a database, 0 of an empty one.

@@ -12,7 +12,7 @@ use std::process;
 
 use rusqlite::{Connection, TransactionBehavior, ffi};
 
-use super::{Database, REPLICA_TABLES, Role, companion, open_plain, version, version_in_file, wal};
+use super::{Database, REPLICA_TABLES, Role, companion, open_plain, version, wal};
 use crate::files;
 use crate::store::error::{Result, StoreCode, StoreError};
 
@@ -96,19 +96,9 @@ impl Database {
         file.sync_all().map_err(|error| self.unusable(error))
     }
 
-    /// Whether the file has the program's schema version. The file without its WAL is enough:
-    /// `recover` has copied the WAL into it.
-    pub(crate) fn has_current_schema(&self) -> bool {
-        version_in_file(&self.path).is_ok_and(|found| found == self.schema.version())
-    }
-
     /// Migrates the database if its schema is older, and returns the former version. After an error
     /// before the commit, the file is as it was.
     pub(crate) fn migrate(&self) -> Result<Option<u32>> {
-        self.require_file()?;
-        if self.has_current_schema() {
-            return Ok(None);
-        }
         let known = self.schema.version();
         let mut connection = self.connect(Role::Bulk)?;
         let found = version(&connection).map_err(|error| self.error(error))?;

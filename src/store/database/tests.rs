@@ -8,7 +8,6 @@ use rusqlite::config::DbConfig;
 
 use super::*;
 use crate::model::TenantId;
-use crate::store::backup::check::copy_to_examine;
 use crate::store::data_dir::{TENANT, registry_database, tenant_database};
 
 /// `LIBSQLITE3_FLAGS` of the build, from `.cargo/config.toml` or the environment.
@@ -215,23 +214,4 @@ fn tables_are_compared_by_the_definitions_of_their_columns() {
     }
     let index = "ON changes (resource, record_id)";
     assert!(differs(index, "ON changes (record_id, resource)"), "{index}");
-}
-
-/// Otherwise the WAL would grow as long as the examination runs, and writes would be refused.
-#[test]
-fn a_copy_that_is_examined_holds_no_snapshot_and_leaves_no_file() {
-    let (directory, database, connection) = tenant_file();
-    let add = "INSERT INTO customers (name, status, created_at, updated_at, version, search)
-               VALUES ('Ada', 'active', '', '', 1, '')";
-    connection.execute(add, []).unwrap();
-    let copy = copy_to_examine(&database, &directory.path().join("copy")).unwrap();
-    connection.execute(add, []).unwrap();
-    assert_eq!(database.checkpoint(&connection, true).unwrap(), 0);
-    let count = "SELECT count(*) FROM customers";
-    let customers: i64 = copy.query_row(count, [], |row| row.get(0)).unwrap();
-    assert_eq!(customers, 1);
-    for entry in fs::read_dir(directory.path()).unwrap() {
-        let name = entry.unwrap().file_name();
-        assert!(name.to_string_lossy().starts_with("1.db"), "{name:?}");
-    }
 }

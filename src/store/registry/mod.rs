@@ -15,7 +15,6 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -45,8 +44,6 @@ pub struct Registry {
     reader: Mutex<Connection>,
     writer: Mutex<Connection>,
     is_wal_durable: AtomicBool,
-    /// How SQLite has named the damage that a read or a change has met.
-    damage: OnceLock<String>,
     unwritten: Mutex<Unwritten>,
 }
 
@@ -244,7 +241,6 @@ impl Registry {
             writer: Mutex::new(database.open(Role::Writer)?),
             database,
             is_wal_durable: AtomicBool::new(false),
-            damage: OnceLock::new(),
             unwritten: Mutex::default(),
         })
     }
@@ -253,21 +249,9 @@ impl Registry {
         self.data_dir.path()
     }
 
-    /// Checks that the registry can be read and is still the file in the data directory. A page
-    /// that this does not read may be damaged, so the damage that any request has met counts, too.
-    pub fn ready(&self) -> Result<(), String> {
-        let sql = "SELECT 1 FROM tenants";
-        self.check_identity().map_err(|error| error.message)?;
-        self.read(|reader| reader.prepare_cached(sql)?.exists([]))
-            .map_err(|error| format!("the registry cannot be used: {error}"))?;
-        match self.damage.get() {
-            Some(cause) => Err(format!("the registry is damaged: {cause}")),
-            None => Ok(()),
-        }
-    }
-
-    /// Reads the tenants and looks up a key, as requests do.
-    pub fn require_readable(&self, now: Moment) -> Result<()> {
+    /// Fails if the registry is no longer the file in the data directory, or cannot be read. Reads
+    /// the tenants and looks up a key, as requests do.
+    pub fn ready(&self, now: Moment) -> Result<()> {
         let sql = "SELECT hash FROM keys ORDER BY id LIMIT 1";
         let read = || -> Result<()> {
             self.list_tenants()?;
@@ -276,13 +260,8 @@ impl Registry {
             hash.map(|hash| self.find_principal(&hash, now)).transpose()?;
             Ok(())
         };
+        self.check_identity()?;
         read().map_err(|error| self.database.error(error))
-    }
-
-    fn note_damage(&self, error: &StoreError) {
-        if error.code == StoreCode::Damaged {
-            let _ = self.damage.set(error.message.clone());
-        }
     }
 
     /// A change to a file that was removed or replaced would be lost.
@@ -293,25 +272,21 @@ impl Registry {
     }
 
     fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        let found = query(&self.reader.lock()).map_err(StoreError::from);
-        found.inspect_err(|error| self.note_damage(error))
+        Ok(query(&self.reader.lock())?)
     }
 
     /// Runs `work` in a write transaction. An error of `work` and a panic roll it back.
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
-        let change = || {
-            let mut writer = self.writer.lock();
-            let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            self.check_identity()?;
-            if !self.is_wal_durable.load(Ordering::Relaxed) {
-                database::make_durable(self.database.path())?;
-                self.is_wal_durable.store(true, Ordering::Relaxed);
-            }
-            let result = work(&transaction)?;
-            database::commit(transaction)?;
-            Ok(result)
-        };
-        change().inspect_err(|error| self.note_damage(error))
+        let mut writer = self.writer.lock();
+        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.check_identity()?;
+        if !self.is_wal_durable.load(Ordering::Relaxed) {
+            database::make_durable(self.database.path())?;
+            self.is_wal_durable.store(true, Ordering::Relaxed);
+        }
+        let result = work(&transaction)?;
+        database::commit(transaction)?;
+        Ok(result)
     }
 
     /// Changes of this tenant's keys and password by `actor`, at the time `now`.
