@@ -3,7 +3,6 @@
 //! SQL, filters, the OpenAPI document, CSV columns and the documentation page derive from these
 //! declarations.
 
-pub mod field;
 mod resources;
 pub mod validation;
 
@@ -13,11 +12,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use field::{
-    Bound, CREATED_AT, Custom, Field, ID, Kind, Resource, ResourceKind, UPDATED_AT, Value,
-};
 pub use resources::{
-    ALL, CUSTOMER, CUSTOMER_ID, EMPLOYEE, EMPLOYEE_ID, HARDWARE, Inclusion, NaturalKey, READ_ONLY,
+    ALL, Bound, CREATED_AT, CUSTOM, CUSTOMER, CUSTOMER_ID, Custom, EMPLOYEE, EMPLOYEE_ID, Field,
+    HARDWARE, ID, Inclusion, Kind, NaturalKey, READ_ONLY, Resource, ResourceKind, UPDATED_AT, Value,
 };
 pub use validation::{FieldCode, FieldError, Json, JsonObject, Rules};
 

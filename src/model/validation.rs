@@ -10,7 +10,7 @@ pub use serde_json::Value as Json;
 use serde_json::error::Category;
 use unicode_normalization::UnicodeNormalization as _;
 
-use super::field::{Bound, Custom, Field, Kind, Value};
+use super::resources::{Bound, Custom, Field, Kind, NaturalKey, Value};
 pub use crate::clock::is_date;
 use crate::words::is_hidden;
 
@@ -323,6 +323,13 @@ impl Field {
             Kind::Choice(allowed) => format!("send one of {}", allowed.join(", ")),
             Kind::Timestamp => "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z".to_owned(),
         }
+    }
+}
+
+impl NaturalKey {
+    /// Checks a value by the rules of the field of `target`, under the own name.
+    pub fn check(&'static self, input: &Json) -> Result<Value, Vec<FieldError>> {
+        Field { name: &self.name, ..*self.key }.check(input)
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::map::Map;
 use super::references::name_of;
 use super::{Cell, CellFault, Place, RowError};
-use crate::model::field::CUSTOM;
+use crate::model::CUSTOM;
 use crate::model::validation::{
     CUSTOM_NAME_RULE, CUSTOM_PREFIX, MAX_CUSTOM_LENGTH, MAX_EMAIL, custom_name_in, is_empty,
     is_integer, shorten,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use tenantdesk::api::query::Filter;
-use tenantdesk::model::field::CUSTOM;
+use tenantdesk::model::CUSTOM;
 use tenantdesk::model::validation::{
     CUSTOM_NAME_PATTERN, MAX_CUSTOM_FIELDS, MAX_CUSTOM_LENGTH, MAX_EMAIL,
 };
