@@ -94,7 +94,8 @@ fn whole(text: &str, mode: RoundMode) -> Option<String> {
     parse_rfc3339(text)?.round(seconds).ok().map(|time| time.to_string())
 }
 
-/// jiff also accepts other forms of ISO 8601, so the shape of RFC 3339 section 5.6 is checked first.
+/// jiff also accepts other forms of ISO 8601, so the shape of RFC 3339 section 5.6 is checked
+/// first.
 fn parse_rfc3339(text: &str) -> Option<jiff::Timestamp> {
     let shape = text.to_ascii_uppercase().replace(|c: char| c.is_ascii_digit(), "d");
     let rest = shape.strip_prefix("dddd-dd-ddTdd:dd:dd")?;
@@ -102,8 +103,8 @@ fn parse_rfc3339(text: &str) -> Option<jiff::Timestamp> {
     if matches!(zone, "Z" | "+dd:dd" | "-dd:dd") { text.parse().ok() } else { None }
 }
 
-/// Reads a date and time without an offset, or a time of today, in a time zone. An hour that comes twice
-/// is the first one.
+/// Reads a date and time without an offset, or a time of today, in a time zone. An hour that comes
+/// twice is the first one.
 pub fn local_second(text: &str, now: Moment, zone: &TimeZone) -> Option<Timestamp> {
     let local = match text.replace(|c: char| c.is_ascii_digit(), "d").as_str() {
         "dddd-dd-dd dd:dd" | "dddd-dd-dd dd:dd:dd" => text.to_owned(),

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 
-/// Tenants take only deletions while less than this is free, so that the registry has room: keys can
-/// still be revoked and tenants suspended. Each tenant's writer asks once for a group of changes,
-/// which adds less than this.
+/// Tenants take only deletions while less than this is free, so that the registry has room: keys
+/// can still be revoked and tenants suspended. Each tenant's writer asks once for a group of
+/// changes, which adds less than this.
 pub(crate) const RESERVE: u64 = 256 << 20;
 
 /// A disk with less free space is full: no further database is opened. SQLite's files of shared

@@ -55,8 +55,8 @@ impl JsonWriter {
 
     /// Writes a text. Most texts have no character that JSON escapes, and are copied whole.
     ///
-    /// serde_json looks at one byte at a time. This check looks at 16 bytes at a time, because it does
-    /// not end early.
+    /// serde_json looks at one byte at a time. This check looks at 16 bytes at a time, because it
+    /// does not end early.
     pub fn text(&mut self, text: &str) {
         let is_escaped = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
         if text.as_bytes().iter().fold(false, |found, byte| found | is_escaped(byte)) {

@@ -121,8 +121,9 @@ impl Metrics {
     }
 }
 
-/// Turns OpenMetrics text, which the crate writes, into the plain format. Only the comments differ: a metric has the name of
-/// its samples, a counter `x` that of `x_total`. There is no type `info`, and no mark of the end.
+/// Turns OpenMetrics text, which the crate writes, into the plain format. Only the comments differ:
+/// a metric has the name of its samples, a counter `x` that of `x_total`. There is no type `info`,
+/// and no mark of the end.
 fn to_plain(page: &str) -> String {
     let mut plain = page.replace("# EOF\n", "");
     for line in page.lines() {

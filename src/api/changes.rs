@@ -112,8 +112,8 @@ fn parse_time(name: &str, bound: Bound, text: &str) -> Result<Option<String>, Ap
     }
 }
 
-/// The kind byte of a cursor. The log's lineage and the number of the last entry that the client has
-/// seen follow, and with filters their fingerprint. `store/records/change_log.rs` says what the
+/// The kind byte of a cursor. The log's lineage and the number of the last entry that the client
+/// has seen follow, and with filters their fingerprint. `store/records/change_log.rs` says what the
 /// lineage is for.
 const CURSOR_KIND: u8 = 0x81;
 

@@ -241,8 +241,9 @@ pub(super) fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// The kind byte of a list's cursor. The fingerprint of the list follows, the last entry that belongs
-/// to the moment of a list of the past, then the id and the sort value of the last record on the page.
+/// The kind byte of a list's cursor. The fingerprint of the list follows, the last entry that
+/// belongs to the moment of a list of the past, then the id and the sort value of the last record
+/// on the page.
 ///
 /// Example: the first page of `sort=city` ends with record 7 in Kiel. The next page begins behind
 /// (`Kiel`, 7) in that order, even if record 7 has been deleted since. The fingerprint names the

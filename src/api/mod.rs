@@ -1,5 +1,5 @@
-//! The JSON API: the checks of contract section 5 in their order, records, lists, batches, the change
-//! log, and `/whoami.php`.
+//! The JSON API: the checks of contract section 5 in their order, records, lists, batches, the
+//! change log, and `/whoami.php`.
 
 pub mod batch;
 pub mod changes;

@@ -2,8 +2,8 @@
 //!
 //! The first check that fails decides the response, and whether the request counts against the rate
 //! limit. Example: a key without `customers:write` sends a POST. The scope stands before the rate
-//! limit, so the response is 403, and the request does not count. In the other order, a client with a
-//! wrong key would soon get 429 in place of the reason.
+//! limit, so the response is 403, and the request does not count. In the other order, a client with
+//! a wrong key would soon get 429 in place of the reason.
 //!
 //! One request passes three threads. [`Api::admit`] runs in the worker that receives the request.
 //! The other checks, in [`Api::respond`], run in a worker that is free when the tenant's turn
@@ -22,7 +22,7 @@ use serde_json::json;
 use super::query::Query;
 use super::rate_limit::{RateLimitStatus, RateLimiter};
 use super::records::{self, CheckedWrite, Handling};
-use super::routes::{self, Action, Endpoint, Route, insufficient_scope};
+use super::routes::{Action, Endpoint, insufficient_scope};
 use super::{batch, changes};
 use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use crate::http::{API_VERSION, ApiError, ErrorCode, Method, Request, Responder, Response};
@@ -38,7 +38,7 @@ pub enum Admission {
     Wait(Lane, Job),
 }
 
-/// A queue of requests that share a limit on running jobs.
+/// A queue of requests, with limits on those that wait and on those that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// The API requests of a tenant.
@@ -49,6 +49,27 @@ pub enum Lane {
     /// The panel's forms that hash a password. No other form waits for them: a flood of sign-ins
     /// must not keep an admin from revoking a key.
     Passwords,
+}
+
+impl Lane {
+    /// Whether no further job may wait. One more gets 503 `overloaded` (contract section 6).
+    pub fn is_full(self, waiting: usize, waiting_of_address: impl FnOnce() -> usize) -> bool {
+        match self {
+            Lane::Tenant(_) => waiting >= 1024,
+            Lane::Panel(_) => waiting >= 64,
+            // Forty hashes take 0.8 s, one after another. A stranger who sends sign-ins without end
+            // must not keep out the admins at other addresses.
+            Lane::Passwords => waiting >= 40 || waiting_of_address() >= 10,
+        }
+    }
+
+    /// The most jobs of the lane that run at the same time, in a pool of so many workers.
+    pub fn max_running(self, workers: usize) -> usize {
+        match self {
+            Lane::Tenant(_) => (workers / 16).max(1),
+            Lane::Panel(_) | Lane::Passwords => 1,
+        }
+    }
 }
 
 /// The work that answers a request.
@@ -248,20 +269,13 @@ fn whoami(
     Ok(Response::json(200, &document))
 }
 
-/// The longest body in bytes that a path takes of a request with these headers. It is none if the
-/// request is refused whatever its body is.
-pub fn max_body(path: &str, headers: &HeaderMap) -> usize {
-    match routes::find(path).map(|(_, route)| route) {
-        Some(Route::Api(endpoints))
-            if bearer_token(headers).is_ok_and(secret::is_well_formed_key) =>
-        {
-            match endpoints {
-                [Endpoint { action: Action::Batch, .. }] => MAX_BATCH_BODY,
-                _ => MAX_BODY,
-            }
-        }
-        Some(Route::Panel) => MAX_BODY,
-        _ => 0,
+/// The longest body in bytes that a path takes of a request with these headers. Without a key that
+/// has the form of one, the request is refused whatever its body is.
+pub fn max_body(endpoints: &[Endpoint], headers: &HeaderMap) -> usize {
+    match endpoints {
+        _ if !bearer_token(headers).is_ok_and(secret::is_well_formed_key) => 0,
+        [Endpoint { action: Action::Batch, .. }] => MAX_BATCH_BODY,
+        _ => MAX_BODY,
     }
 }
 

@@ -1,5 +1,5 @@
-//! The query of a request (contract section 3): its parameters, the filters of lists (section 4), and
-//! the messages about parameters that TenantDesk does not have.
+//! The query of a request (contract section 3): its parameters, the filters of lists (section 4),
+//! and the messages about parameters that TenantDesk does not have.
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! One record: GET, POST, PUT and DELETE, and the body of a write (contract section 3). An operation
-//! of a batch makes the same checks as a request of its own.
+//! One record: GET, POST, PUT and DELETE, and the body of a write (contract section 3). An
+//! operation of a batch makes the same checks as a request of its own.
 
 use std::str::FromStr;
 
@@ -308,16 +308,16 @@ impl Conditions<'_> {
         }
     }
 
-    /// A client that sends `If-None-Match` with a write expects a protection. Only `*` gives one, and
-    /// only where the record can be new and can be there.
+    /// A client that sends `If-None-Match` with a write expects a protection. Only `*` gives one,
+    /// and only where the record can be new and can be there.
     pub(super) fn check_no_if_none_match(&self) -> Result<(), ApiError> {
         if self.if_none_match.is_empty() {
             return Ok(());
         }
         Err(ApiError::bad_request(
             "A write takes \"If-None-Match\" only as \"*\", without \"If-Match\", in a POST with \
-             \"update_by\": the record is created only if there is none. To change a record only in \
-             the version that you know, send \"If-Match\".",
+             \"update_by\": the record is created only if there is none. To change a record only \
+             in the version that you know, send \"If-Match\".",
         ))
     }
 }
@@ -378,8 +378,8 @@ const MISTAKEN_BODIES: [(&str, &str); 9] = [
     ("{'", " JSON takes double quotes, and no single ones."),
     (
         "'",
-        " It begins with a single quote. In cmd.exe, write double quotes around the JSON and \\\" for \
-         each quote inside, or send a file: curl --data-binary @file.json.",
+        " It begins with a single quote. In cmd.exe, write double quotes around the JSON and \\\" \
+         for each quote inside, or send a file: curl --data-binary @file.json.",
     ),
     ("{“", " It has typographic quotes. JSON takes the plain quote \"."),
     ("{„", " It has typographic quotes. JSON takes the plain quote \"."),

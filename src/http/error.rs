@@ -71,8 +71,8 @@ error_codes! {
         "The tenant's trial is over or the operator has suspended it; the message says which.",
         "Ask the operator to activate the tenant.";
     TenantUnavailable = ("tenant_unavailable", 503):
-        "The tenant's database cannot be used or written at the moment; the message says why. Nothing \
-         was changed.",
+        "The tenant's database cannot be used or written at the moment; the message says why. \
+         Nothing was changed.",
         "Repeat the request, with the same `Idempotency-Key`, after the seconds in \
          `Retry-After`.";
     InsufficientScope = ("insufficient_scope", 403):
@@ -104,18 +104,20 @@ error_codes! {
         "One or more fields break their rules; `errors` has all of them.",
         "Correct every field in `errors` and send the request again.";
     CustomerNotFound = ("customer_not_found", 422):
-        "The customer that `customer_id`, `customer_number` or `customer_email` names does not exist.",
+        "The customer that `customer_id`, `customer_number` or `customer_email` names does not \
+         exist.",
         "Create the customer first.";
     EmployeeNotFound = ("employee_not_found", 422):
-        "The employee that `employee_id`, `employee_number` or `employee_email` names does not exist.",
+        "The employee that `employee_id`, `employee_number` or `employee_email` names does not \
+         exist.",
         "Create the employee first, or leave `employee_id` null.";
     HasDependents = ("has_dependents", 409):
         "Other records refer to this one, so it was not deleted, and `details` has the database's \
          message; or too many devices would move with an employee.",
         "Delete or reassign the records that depend on it first.";
     AmbiguousRecord = ("ambiguous_record", 409):
-        "Several records have the value of the field that `update_by` names, or of a member such as \
-         `customer_number`. Nothing was changed.",
+        "Several records have the value of the field that `update_by` names, or of a member such \
+         as `customer_number`. Nothing was changed.",
         "Look at the records in the message. Keep one, or name one of them by its id.";
     EndpointNotFound = ("endpoint_not_found", 404):
         "There is no endpoint at this path.",
@@ -134,9 +136,9 @@ error_codes! {
         "The header `Idempotency-Key` is not a UUID, or was given twice.",
         "Send one UUID, such as `6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d`.";
     IdempotencyKeyReused = ("idempotency_key_reused", 422):
-        "This idempotency key came with another request within 24 hours: another method, path, `id` \
-         or `update_by`, or other bytes in the body, even if only their order differs. Nothing was \
-         changed.",
+        "This idempotency key came with another request within 24 hours: another method, path, \
+         `id` or `update_by`, or other bytes in the body, even if only their order differs. \
+         Nothing was changed.",
         "Make a new UUID for every new request. For a repeat, send the same bytes.";
     InternalError = ("internal_error", 500):
         "The service failed. The log has the cause under the request id.",
@@ -151,11 +153,11 @@ error_codes! {
     ChangesGone = ("changes_gone", 410):
         "Entries of the change log after this cursor are no longer kept, or the tenant was \
          restored. Of a moment `at`: it is before the past begins.",
-        "Ask with `cursor=now`, read the lists again, and go on from the new cursor. Ask for a later \
-         moment.";
+        "Ask with `cursor=now`, read the lists again, and go on from the new cursor. Ask for a \
+         later moment.";
     PreconditionFailed = ("precondition_failed", 412):
-        "The record has another version than those in `If-Match`, or `update_by` finds no record for \
-         `If-Match`, or one in spite of `If-None-Match`. Nothing was changed.",
+        "The record has another version than those in `If-Match`, or `update_by` finds no record \
+         for `If-Match`, or one in spite of `If-None-Match`. Nothing was changed.",
         "Read the record, decide again, and send its `etag`. If the record should only be created, \
          nothing is left to do.";
 }
@@ -414,8 +416,8 @@ impl From<Inactive> for ApiError {
                 "The tenant has been suspended by the operator. Ask the operator to activate it."
             }
             Inactive::Moving => {
-                let message = "The tenant is on its way to another machine, and nothing was changed. \
-                               Try again in 2 seconds.";
+                let message = "The tenant is on its way to another machine, and nothing was \
+                               changed. Try again in 2 seconds.";
                 let error = ApiError::new(ErrorCode::TenantUnavailable, message);
                 return error.header("Retry-After", "2");
             }

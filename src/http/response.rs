@@ -2,20 +2,17 @@
 //! for each request.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use parking_lot::Mutex;
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
-use uuid::Uuid;
 
 use super::error::ApiError;
 use super::request::{MAX_METHOD, Request};
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 
@@ -150,22 +147,18 @@ impl ResponseQueue {
     }
 }
 
-/// Sends the response to one request, from any thread. If it is dropped without a response, for
-/// example by a panic, it sends `internal_error`.
+/// A request, and the way back for its response, from any thread. If it is dropped without a
+/// response, for example by a panic, it sends `internal_error`.
 ///
-/// It has what the log and the metrics say of the request: never the query, headers or body, which
-/// may contain secrets or personal data.
+/// The log and the metrics never have the query, headers or body, which may contain secrets or
+/// personal data.
 pub struct Responder {
+    pub request: Arc<Request>,
     /// `None` once the response has been sent.
     sender: Option<oneshot::Sender<Response>>,
     queue: Arc<ResponseQueue>,
     clock: Clock,
     metrics: Arc<Metrics>,
-    method: Method,
-    path: String,
-    request_id: Uuid,
-    client: IpAddr,
-    received_at: Moment,
     /// Empty if the request was not authenticated.
     tenant: String,
     /// The first 8 characters of the API key, or empty.
@@ -176,22 +169,18 @@ pub struct Responder {
 impl Responder {
     /// Also returns where the response arrives.
     pub fn new(
-        request: &Request,
+        request: Request,
         queue: Arc<ResponseQueue>,
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> (Responder, oneshot::Receiver<Response>) {
         let (sender, receiver) = oneshot::channel();
         let responder = Responder {
+            request: Arc::new(request),
             sender: Some(sender),
             queue,
             clock,
             metrics,
-            method: request.method.clone(),
-            path: request.path.clone(),
-            request_id: request.id,
-            client: request.client,
-            received_at: request.received_at,
             tenant: String::new(),
             key_prefix: String::new(),
             headers: Vec::new(),
@@ -225,28 +214,30 @@ impl Responder {
         let response = response
             .with(std::mem::take(&mut self.headers))
             .with(caching)
-            .header("X-Request-Id", self.request_id.to_string())
+            .header("X-Request-Id", self.request.id.to_string())
             .header("X-API-Version", API_VERSION);
         let status = if sender.is_closed() { CLIENT_DISCONNECTED } else { response.status() };
         self.queue.push(sender, response);
-        let duration = self.clock.now().monotonic.saturating_sub(self.received_at.monotonic);
-        self.metrics.record_response(self.method.as_str(), &self.path, status, duration);
+        let Request { method, path, received_at, .. } = &*self.request;
+        let duration = self.clock.now().monotonic.saturating_sub(received_at.monotonic);
+        self.metrics.record_response(method.as_str(), path, status, duration);
         self.log(status, duration);
     }
 
     fn log(&self, status: u16, duration: Duration) {
-        let method = self.method.as_str();
+        let Request { method, path, id, client, .. } = &*self.request;
+        let method = method.as_str();
         tracing::info!(
             target: "request",
             method = method.get(..MAX_METHOD).unwrap_or(method),
-            path = %without_key(&self.path),
+            path = %without_key(path),
             status,
             // Whole microseconds: 0.076 in place of 0.07592600000000001.
             duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
             tenant = self.tenant,
             key = self.key_prefix,
-            request_id = %self.request_id,
-            client = %self.client,
+            request_id = %id,
+            client = %client,
         );
     }
 }
@@ -255,18 +246,11 @@ impl Drop for Responder {
     fn drop(&mut self) {
         let Some(sender) = &self.sender else { return };
         if !sender.is_closed() {
-            let (request_id, path) = (self.request_id, without_key(&self.path));
+            let (request_id, path) = (self.request.id, without_key(&self.request.path));
             tracing::error!(%request_id, %path, "a request was dropped without a response");
         }
         self.finish(Response::from(ApiError::internal()));
     }
-}
-
-/// Percent-encodes every byte that is not printable ASCII. In a terminal, control characters would
-/// take effect and bidirectional ones would reorder the text (contract section 11).
-pub fn encode_unprintable(text: &str) -> Cow<'_, str> {
-    const UNPRINTABLE: &AsciiSet = &CONTROLS.add(b' ');
-    utf8_percent_encode(text, UNPRINTABLE).into()
 }
 
 /// Truncates an API key in the path to its prefix. Clients sometimes send a key in the wrong place.
@@ -283,15 +267,6 @@ fn without_key(path: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_not_printable_ascii_is_encoded_once() {
-        assert_eq!(encode_unprintable("/a%41?b=~"), "/a%41?b=~");
-        assert_eq!(
-            encode_unprintable("\u{7f}\n \u{9b}\u{202e}ü"),
-            "%7F%0A%20%C2%9B%E2%80%AE%C3%BC"
-        );
-    }
 
     #[test]
     fn a_key_in_the_path_is_truncated() {

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 pub use resources::{
     ALL, Bound, CREATED_AT, CUSTOM, CUSTOMER, CUSTOMER_ID, Custom, EMPLOYEE, EMPLOYEE_ID, Field,
-    HARDWARE, ID, Inclusion, Kind, NaturalKey, READ_ONLY, Resource, ResourceKind, UPDATED_AT, Value,
+    HARDWARE, ID, Inclusion, Kind, NaturalKey, READ_ONLY, Resource, ResourceKind, UPDATED_AT,
+    Value,
 };
 pub use validation::{FieldCode, FieldError, Json, JsonObject, Rules};
 
@@ -220,7 +221,7 @@ pub struct ListQuery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastMoment {
     pub at: Timestamp,
-    /// The last entry of the change log that belongs to the moment. The first page finds it, and the
-    /// cursor keeps it, so that all pages show the same state.
+    /// The last entry of the change log that belongs to the moment. The first page finds it, and
+    /// the cursor keeps it, so that all pages show the same state.
     pub last: Option<Version>,
 }

@@ -1,5 +1,5 @@
-//! What a resource and a field declare, and the resources (contract section 2): their fields, and what
-//! follows from the references among them.
+//! What a resource and a field declare, and the resources (contract section 2): their fields, and
+//! what follows from the references among them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -423,7 +423,8 @@ pub static HARDWARE: Resource = Resource {
     name: "hardware",
     plural: "hardware",
     path: "/hardware.php",
-    about: "A device that the shop looks after, such as an employee's laptop or a customer's server.",
+    about: "A device that the shop looks after, such as an employee's laptop or a customer's \
+            server.",
     fields: &[
         text("name")
             .between(2, 200)

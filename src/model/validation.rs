@@ -36,8 +36,8 @@ impl fmt::Display for JsonError {
 }
 
 /// Parses the body of a POST or PUT (contract section 3) or a line of a JSON Lines file: one object
-/// in UTF-8, possibly after a byte order mark. serde_json rejects lone surrogates, takes the last of
-/// several members of one name, and limits the nesting to 127 levels.
+/// in UTF-8, possibly after a byte order mark. serde_json rejects lone surrogates, takes the last
+/// of several members of one name, and limits the nesting to 127 levels.
 pub fn parse_object(body: &[u8]) -> Result<JsonObject, JsonError> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     serde_json::from_slice(body).map_err(JsonError)
@@ -167,9 +167,9 @@ impl Field {
         }
     }
 
-    /// Checks that a value whose texts have one line contains no hidden character, and that no custom
-    /// field has the name of a range. What is `stored` already may have both: a client can send a
-    /// whole record back.
+    /// Checks that a value whose texts have one line contains no hidden character, and that no
+    /// custom field has the name of a range. What is `stored` already may have both: a client can
+    /// send a whole record back.
     pub fn check_added(&self, stored: &Value, value: &Value) -> Result<(), FieldError> {
         match (stored, value) {
             (stored, value) if stored == value => Ok(()),
@@ -456,15 +456,16 @@ impl Field {
     }
 }
 
-/// A filter by `custom.lease_to` is a range of the custom field `lease`. An empty text removes a field.
+/// A filter by `custom.lease_to` is a range of the custom field `lease`. An empty text removes a
+/// field.
 fn check_no_range(label: String, name: &str, text: &str) -> Result<(), FieldError> {
     let (field, bound) = split_range(name);
     if bound == Bound::Equal || text.is_empty() {
         return Ok(());
     }
     let message = format!(
-        "The name of the field \"{label}\" is that of a filter by a range of \"{CUSTOM_PREFIX}{field}\". \
-         Choose a name that does not end with _from or _to."
+        "The name of the field \"{label}\" is that of a filter by a range of \
+         \"{CUSTOM_PREFIX}{field}\". Choose a name that does not end with _from or _to."
     );
     Err(FieldError { field: label, code: FieldCode::WrongType, message })
 }
@@ -480,8 +481,8 @@ fn check_visible_text(name: &str, text: &str) -> Result<(), FieldError> {
     Err(FieldError { field: name.to_owned(), code: FieldCode::WrongType, message })
 }
 
-/// Checks the text of the field `name`, which may have `min` to `max` characters. A text of one line
-/// loses white space at both ends.
+/// Checks the text of the field `name`, which may have `min` to `max` characters. A text of one
+/// line loses white space at both ends.
 pub(super) fn check_text(
     name: &str,
     input: &Json,

@@ -6,8 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::page::{Form, Notice, Page, TOO_MANY_ATTEMPTS, View, WRONG_CREDENTIALS, redirect};
-use crate::http::request::address_of;
-use crate::http::response::encode_unprintable;
+use crate::http::request::{address_of, encode_unprintable};
 use crate::http::{Request, Responder, Response};
 use crate::model::KeyId;
 use crate::secret;

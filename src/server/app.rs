@@ -12,6 +12,7 @@ use crate::api::{self, Admission, Api, Job};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::files;
+use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
 use crate::panel::Panel;
@@ -26,17 +27,14 @@ use crate::words;
 /// runs, other requests wait to be received, so it waits for no commit, no tenant's file and no
 /// password hash. It reads at most the registry. `run` answers the request once its turn has come.
 pub trait Application: Send + Sync {
-    /// Which probe a request is, if it is one. The edge answers probes itself, so that they wait for
-    /// no worker.
-    fn probe(&self, method: &Method, path: &str) -> Option<Probe>;
+    /// What the edge does with a request before its body has come.
+    fn intake(&self, method: &Method, path: &str, headers: &HeaderMap) -> Intake;
 
     /// The response of `/readyz`. It waits for the disk.
     fn ready(&self) -> Response;
 
-    /// The longest body in bytes that a path takes of a request with these headers.
-    fn max_body(&self, path: &str, headers: &HeaderMap) -> usize;
-
-    /// The first step of every other request. `responder` gets what the log says of the tenant.
+    /// The first step of every request that is no probe. `responder` gets what the log says of the
+    /// tenant.
     fn admit(&self, request: &Request, responder: &mut Responder) -> Admission;
 
     /// The second step: answers a request that has waited for its turn.
@@ -46,11 +44,15 @@ pub trait Application: Send + Sync {
     fn overloaded(&self, job: Job) -> Response;
 }
 
-pub enum Probe {
+/// The edge answers probes itself, so that they wait for no worker.
+pub enum Intake {
     /// `/healthz`
     Health,
     /// `/readyz`
     Ready,
+    /// A worker answers. The body has at most this many bytes: none if the request is refused
+    /// whatever its body is.
+    Body(usize),
 }
 
 /// The store, and everything that responds to requests.
@@ -116,11 +118,13 @@ impl App {
 }
 
 impl Application for App {
-    fn probe(&self, method: &Method, path: &str) -> Option<Probe> {
-        match routes::find(path)? {
-            (_, Route::Page(PublicPage::Health)) if is_read(method) => Some(Probe::Health),
-            (_, Route::Page(PublicPage::Ready)) if is_read(method) => Some(Probe::Ready),
-            _ => None,
+    fn intake(&self, method: &Method, path: &str, headers: &HeaderMap) -> Intake {
+        match routes::find(path) {
+            Some((_, Route::Page(PublicPage::Health))) if is_read(method) => Intake::Health,
+            Some((_, Route::Page(PublicPage::Ready))) if is_read(method) => Intake::Ready,
+            Some((_, Route::Api(endpoints))) => Intake::Body(api::max_body(endpoints, headers)),
+            Some((_, Route::Panel)) => Intake::Body(MAX_BODY),
+            _ => Intake::Body(0),
         }
     }
 
@@ -130,10 +134,6 @@ impl Application for App {
             Ok(Some(warning)) => Response::json(200, &json!({"status": "ok", "warning": warning})),
             Err(failure) => ApiError::not_ready(&words::without_error_numbers(&failure)).into(),
         }
-    }
-
-    fn max_body(&self, path: &str, headers: &HeaderMap) -> usize {
-        api::max_body(path, headers)
     }
 
     fn admit(&self, request: &Request, responder: &mut Responder) -> Admission {

@@ -22,8 +22,7 @@ use tokio_io_timeout::TimeoutWriter;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::budget::Reservation;
-use super::request::{Edge, Peer};
+use super::request::{Edge, Peer, Reservation};
 use crate::config::ConnectionLimits;
 
 /// The length of the listener's accept queue.
@@ -137,8 +136,9 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 ) {
     let has_requested = AtomicBool::new(false);
     // A connection answers one request each time it has its turn. hyper alone would go on while it
-    // has pipelined requests. Example: 1,000 connections send 50 requests each, and the edge answers
-    // them without a worker. The 1,000 answer 16 requests each before the next client has its turn.
+    // has pipelined requests. Example: 1,000 connections send 50 requests each, and the edge
+    // answers them without a worker. The 1,000 answer 16 requests each before the next client has
+    // its turn.
     let has_answered = AtomicBool::new(false);
     let service = service_fn(|request| {
         has_requested.store(true, Ordering::Relaxed);

@@ -14,10 +14,10 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use super::app::Application;
-use super::relay::{Exchange, Relay};
+use super::relay::Relay;
 use crate::api::{Admission, Job, Lane};
 use crate::http::request::address_of;
-use crate::http::{ApiError, Request, Responder};
+use crate::http::{ApiError, Responder};
 use crate::metrics::Metrics;
 
 /// The most workers that wait for requests at the same time. The others sleep. So each of the few
@@ -35,24 +35,9 @@ const STOP_PAUSE: Duration = Duration::from_millis(5);
 /// The number of attempts. A worker that has not ended by then is detached.
 const STOP_ATTEMPTS: u32 = 300;
 
-/// The most waiting API requests of a tenant.
-const MAX_WAITING: usize = 1024;
-
-/// The most waiting panel requests of a tenant.
-const MAX_WAITING_PANEL: usize = 64;
-
-/// The most waiting forms that hash a password. Forty hashes take 0.8 s, one after another.
-const MAX_WAITING_PASSWORDS: usize = 40;
-
-/// The most waiting forms of one client address that hash a password. A stranger who sends sign-ins
-/// without end must not keep out the admins at other addresses.
-const MAX_PASSWORDS_OF_ADDRESS: usize = MAX_WAITING_PASSWORDS / 4;
-
-/// A tenant may run one job at a time for each 16 workers.
-const WORKERS_PER_TENANT_JOB: usize = 16;
-
-/// The panels of all tenants may run one job at a time for each 8 workers. Each form holds its worker
-/// until it is on the disk. If the disk hangs, the forms of many admins must not hold every worker.
+/// The panels of all tenants may run one job at a time for each 8 workers. Each form holds its
+/// worker until it is on the disk. If the disk hangs, the forms of many admins must not hold every
+/// worker.
 const WORKERS_PER_PANEL_JOB: usize = 8;
 
 /// Running workers. They stop when it is dropped.
@@ -71,16 +56,10 @@ struct Shared {
 }
 
 struct Queue {
-    scheduler: Scheduler<WaitingRequest>,
+    scheduler: Scheduler<(Job, Responder)>,
     /// The workers that wait for a request.
     receiving: usize,
     is_stopping: bool,
-}
-
-/// A request that waits for its turn.
-struct WaitingRequest {
-    job: Job,
-    exchange: Box<Exchange>,
 }
 
 impl WorkerPool {
@@ -107,9 +86,9 @@ impl WorkerPool {
     }
 
     /// Brings a request to a worker. If too many are on the way, the request gets `overloaded`.
-    pub(super) fn submit(&self, request: Request, responder: Responder) {
-        if let Err(rejected) = self.shared.relay.send(Box::new(Exchange { request, responder })) {
-            rejected.responder.send(ApiError::overloaded().into());
+    pub(super) fn submit(&self, responder: Responder) {
+        if let Err(rejected) = self.shared.relay.send(responder) {
+            rejected.send(ApiError::overloaded().into());
         }
     }
 
@@ -149,12 +128,12 @@ impl Shared {
     fn work(&self) {
         let mut queue = self.queue.lock();
         while !queue.is_stopping {
-            if let Some((lane, waiting)) = queue.scheduler.start_next() {
+            if let Some((lane, (job, responder))) = queue.scheduler.start_next() {
                 if queue.receiving == 0 {
                     self.wake.notify_one();
                 }
                 drop(queue);
-                self.run(waiting);
+                self.run(job, responder);
                 queue = self.queue.lock();
                 queue.scheduler.finish(lane);
             } else if queue.receiving < MAX_RECEIVING {
@@ -163,12 +142,11 @@ impl Shared {
                 let admitted = survive(|| self.receive());
                 queue = self.queue.lock();
                 queue.receiving -= 1;
-                let Some(Some((lane, waiting))) = admitted else { continue };
-                let client = waiting.exchange.request.client;
-                if let Err(rejected) = queue.scheduler.add(lane, client, waiting) {
-                    let WaitingRequest { job, exchange } = rejected;
+                let Some(Some((lane, job, responder))) = admitted else { continue };
+                let client = responder.request.client;
+                if let Err((job, responder)) = queue.scheduler.add(lane, client, (job, responder)) {
                     drop(queue);
-                    exchange.responder.send(self.app.overloaded(job));
+                    responder.send(self.app.overloaded(job));
                     queue = self.queue.lock();
                 }
             } else {
@@ -178,24 +156,25 @@ impl Shared {
     }
 
     /// Receives a request, and makes its first step. Returns the request if it waits for its turn.
-    fn receive(&self) -> Option<(Lane, WaitingRequest)> {
-        let mut exchange = self.relay.receive()?;
-        if exchange.request.is_abandoned() {
+    fn receive(&self) -> Option<(Lane, Job, Responder)> {
+        let mut responder = self.relay.receive()?;
+        let request = Arc::clone(&responder.request);
+        if request.is_abandoned() {
             return None;
         }
-        match self.app.admit(&exchange.request, &mut exchange.responder) {
+        match self.app.admit(&request, &mut responder) {
             Admission::Respond(response) => {
-                exchange.responder.send(response);
+                responder.send(response);
                 None
             }
-            Admission::Wait(lane, job) => Some((lane, WaitingRequest { job, exchange })),
+            Admission::Wait(lane, job) => Some((lane, job, responder)),
         }
     }
 
-    fn run(&self, WaitingRequest { job, exchange }: WaitingRequest) {
+    fn run(&self, job: Job, responder: Responder) {
         self.metrics.busy_workers.inc();
         survive(|| {
-            let Exchange { request, responder } = *exchange;
+            let request = Arc::clone(&responder.request);
             // The client may have disconnected while the request waited.
             if !request.is_abandoned() {
                 self.app.run(job, &request, responder);
@@ -239,24 +218,6 @@ struct LaneState<J> {
     waiting: VecDeque<(IpAddr, J)>,
 }
 
-impl Lane {
-    /// The most jobs of the lane that wait. One more gets 503 `overloaded` (contract section 6).
-    fn max_waiting(self) -> usize {
-        match self {
-            Lane::Tenant(_) => MAX_WAITING,
-            Lane::Panel(_) => MAX_WAITING_PANEL,
-            Lane::Passwords => MAX_WAITING_PASSWORDS,
-        }
-    }
-
-    fn max_running(self, workers: usize) -> usize {
-        match self {
-            Lane::Tenant(_) => (workers / WORKERS_PER_TENANT_JOB).max(1),
-            Lane::Panel(_) | Lane::Passwords => 1,
-        }
-    }
-}
-
 impl<J> Scheduler<J> {
     fn new(workers: usize) -> Scheduler<J> {
         Scheduler { workers, lanes: VecDeque::new() }
@@ -271,9 +232,7 @@ impl<J> Scheduler<J> {
             return Ok(());
         };
         let of_client = || state.waiting.iter().filter(|(address, _)| *address == client).count();
-        if state.waiting.len() >= lane.max_waiting()
-            || (lane == Lane::Passwords && of_client() >= MAX_PASSWORDS_OF_ADDRESS)
-        {
+        if lane.is_full(state.waiting.len(), of_client) {
             return Err(job);
         }
         state.waiting.push_back((client, job));
@@ -460,9 +419,8 @@ mod tests {
     #[test]
     fn a_full_lane_rejects_its_own_new_job() {
         let mut scheduler = Scheduler::new(32);
-        let most = u32::try_from(MAX_WAITING).unwrap();
-        add(&mut scheduler, A, 0..most);
-        assert_eq!(scheduler.add(A, client(2), most), Err(most));
+        let rejected = (0..10_000).find(|job| scheduler.add(A, client(1), *job).is_err());
+        assert_eq!(rejected, Some(1024));
         add(&mut scheduler, B, [0]);
     }
 

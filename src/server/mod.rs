@@ -2,12 +2,10 @@
 //! way of a request, function by function.
 //!
 //! The edge is one thread with an asynchronous runtime. It faces the clients, so a worker never
-//! waits for a client. Three files are beside the way: `budget` has the share of an address in
-//! connections and memory, `tls` a certificate that can be replaced while the server runs, and
-//! `metrics` the listener for Prometheus.
+//! waits for a client. Two files are beside the way: `tls` has a certificate that can be replaced
+//! while the server runs, and `metrics` the listener for Prometheus.
 
 mod app;
-mod budget;
 mod connection;
 mod lanes;
 mod metrics;
@@ -27,7 +25,7 @@ use tokio::select;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-pub use app::{App, Application, Probe};
+pub use app::{App, Application, Intake};
 use lanes::WorkerPool;
 use request::Edge;
 pub use tls::{Tls, TlsError};
@@ -185,8 +183,8 @@ async fn check_workers(pool: &WorkerPool) -> Result<(), ServerError> {
     }
 }
 
-/// Sends the supervisor a message (sd_notify(3)), if `NOTIFY_SOCKET` names one. A failure is logged:
-/// the server can serve all the same.
+/// Sends the supervisor a message (sd_notify(3)), if `NOTIFY_SOCKET` names one. A failure is
+/// logged: the server can serve all the same.
 pub(crate) fn notify(message: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(message) {
         tracing::warn!(%error, "the supervisor in NOTIFY_SOCKET cannot be notified");

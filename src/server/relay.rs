@@ -31,12 +31,6 @@ const MAX_SENT: usize = 8;
 /// that have disconnected stay until a worker takes them.
 const MAX_QUEUED: usize = 10_000;
 
-/// A request, and the way back for its response.
-pub(super) struct Exchange {
-    pub(super) request: Request,
-    pub(super) responder: Responder,
-}
-
 /// The edge sends requests, and workers receive them.
 pub(super) struct Relay {
     server: tiny_http::Server,
@@ -52,7 +46,7 @@ struct Outbox {
 }
 
 enum Queued {
-    Exchange(Box<Exchange>),
+    Request(Responder),
     /// A request that only shows that workers receive.
     Watchdog(oneshot::Sender<()>),
 }
@@ -68,12 +62,12 @@ impl Relay {
     }
 
     /// Sends a request to the worker that receives next. Returns the request if too many wait.
-    pub(super) fn send(&self, exchange: Box<Exchange>) -> Result<(), Box<Exchange>> {
+    pub(super) fn send(&self, responder: Responder) -> Result<(), Responder> {
         let mut outbox = self.outbox.lock();
         if outbox.queue.len() >= MAX_QUEUED {
-            return Err(exchange);
+            return Err(responder);
         }
-        outbox.queue.push_back(Queued::Exchange(exchange));
+        outbox.queue.push_back(Queued::Request(responder));
         outbox.send_heads();
         Ok(())
     }
@@ -90,7 +84,7 @@ impl Relay {
 
     /// Waits for a request. Returns `None` for the watchdog's request, after
     /// [`Relay::wake_receiver`], and if tiny_http has failed.
-    pub(super) fn receive(&self) -> Option<Box<Exchange>> {
+    pub(super) fn receive(&self) -> Option<Responder> {
         match self.server.recv() {
             Ok(received) => {
                 let queued = self.outbox.lock().take_oldest();
@@ -98,7 +92,7 @@ impl Relay {
                 // dropped instead, writes nothing.
                 drop(received.into_writer());
                 match queued? {
-                    Queued::Exchange(exchange) => Some(exchange),
+                    Queued::Request(responder) => Some(responder),
                     Queued::Watchdog(sender) => {
                         // If this took more than 30 s, the edge has given up.
                         let _ = sender.send(());
@@ -122,8 +116,8 @@ impl Relay {
 }
 
 impl Outbox {
-    /// Sends heads to tiny_http if it has none, as many as it may have. Under load, one write brings
-    /// several.
+    /// Sends heads to tiny_http if it has none, as many as it may have. Under load, one write
+    /// brings several.
     fn send_heads(&mut self) {
         if self.sent > 0 {
             return;
@@ -132,8 +126,8 @@ impl Outbox {
         for queued in self.queue.iter().take(MAX_SENT) {
             match queued {
                 Queued::Watchdog(_) => heads.push_str("GET / HTTP/1.1\r\n\r\n"),
-                Queued::Exchange(exchange) => {
-                    let Request { method, path, query, .. } = &exchange.request;
+                Queued::Request(responder) => {
+                    let Request { method, path, query, .. } = &*responder.request;
                     let (mark, query) = query.as_deref().map_or(("", ""), |query| ("?", query));
                     // Writing to a string does not fail.
                     let _ = write!(heads, "{method} {path}{mark}{query} HTTP/1.1\r\n\r\n");

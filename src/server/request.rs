@@ -1,15 +1,12 @@
-//! One request, from its parsed head to the response.
-//!
-//! [`check_head`] makes the checks on a head that hyper does not make. hyper itself rejects a
-//! malformed head and versions other than 1.0 and 1.1, with a bare status. It also rejects lengths
-//! that differ or are not numbers, and transfer encodings that do not end in `chunked`. It drops a
-//! length next to `chunked` and the fragment of a target, and takes a line that ends with LF alone.
+//! One request, from its parsed head to the response, and what an address may take of the server's
+//! connections and memory.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,32 +14,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::{Body as _, Bytes, Frame, Incoming};
-use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
-    STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING,
-};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, STRICT_TRANSPORT_SECURITY};
 use hyper::http::request::Parts;
-use hyper::{Method, StatusCode, Uri, Version};
+use hyper::{Method, StatusCode};
+use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
-use uuid::Uuid;
-use uuid::fmt::Hyphenated;
 
-use super::app::{Application, Probe};
-use super::budget::{Budget, Reservation, TrustedNetworks};
+use super::app::{Application, Intake};
 use super::lanes::WorkerPool;
 use super::tls::Tls;
 use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits};
-use crate::http::request::{MAX_BODY, MAX_METHOD};
-use crate::http::response::encode_unprintable;
+use crate::http::request::{
+    MAX_BODY, TrustedNetworks, address_of, check_head, identify, normalize_headers,
+};
 use crate::http::{ApiError, Body, Request, Responder, Response, ResponseQueue};
 use crate::metrics::Metrics;
-
-/// The longest request target, in bytes.
-const MAX_TARGET: usize = 8 * 1024;
 
 /// The memory of all request bodies together, in bytes.
 const BODY_BUDGET: usize = 96 * 1024 * 1024;
@@ -76,7 +66,7 @@ pub(super) struct Edge {
     unread: Arc<Budget>,
     pub(super) responses: Arc<ResponseQueue>,
     /// The last result of a readiness test, and when the test ended.
-    readiness: Arc<Mutex<Option<(Instant, Response)>>>,
+    readiness: Arc<AsyncMutex<Option<(Instant, Response)>>>,
 }
 
 /// The other end of a connection.
@@ -147,14 +137,15 @@ impl Edge {
             Err(error) => (nothing, Some(error.into()), true),
         };
         let method = head.method.clone();
-        let request = self.request(head, body, client);
-        let (queue, metrics) = (Arc::clone(&self.responses), Arc::clone(&self.metrics));
-        let (responder, receiver) = Responder::new(&request, queue, self.clock.clone(), metrics);
+        // The request is complete, so it is dated now.
+        let request = Request::received(head, body, client, self.clock.now());
         // hyper drops this future when the client goes.
         let _abandoned = SetOnDrop(Arc::clone(&request.abandoned));
+        let (queue, metrics) = (Arc::clone(&self.responses), Arc::clone(&self.metrics));
+        let (responder, receiver) = Responder::new(request, queue, self.clock.clone(), metrics);
         match own {
             Some(response) => responder.send(response),
-            None => self.pool.submit(request, responder),
+            None => self.pool.submit(responder),
         }
         // A responder sends a response in any case.
         let response = receiver.await.unwrap_or_else(|_| ApiError::internal().into());
@@ -203,16 +194,17 @@ impl Edge {
         memory: &mut Reservation,
     ) -> Result<Received, ApiError> {
         check_head(head)?;
-        if let Some(probe) = self.app.probe(&head.method, head.uri.path()) {
-            let response = match probe {
-                Probe::Health => Response::healthy(),
-                Probe::Ready => self.ready().await,
-            };
-            let has_body = !body.is_end_stream();
-            return Ok(Received::Probe { response, has_body });
-        }
         normalize_headers(&mut head.headers, &head.uri);
-        let max = self.app.max_body(head.uri.path(), &head.headers);
+        let has_body = !body.is_end_stream();
+        let max = match self.app.intake(&head.method, head.uri.path(), &head.headers) {
+            Intake::Health => {
+                return Ok(Received::Probe { response: Response::healthy(), has_body });
+            }
+            Intake::Ready => {
+                return Ok(Received::Probe { response: self.ready().await, has_body });
+            }
+            Intake::Body(max) => max,
+        };
         match timeout(self.limits.body_timeout, read_body(body, max, memory)).await {
             Ok(body) => body.map(Received::Whole),
             Err(_) => {
@@ -246,22 +238,6 @@ impl Edge {
         let hangs = "a test does not end; the disk does not respond";
         let response = timeout(READINESS_TIMEOUT, testing).await;
         response.unwrap_or_else(|_| ApiError::not_ready(hangs).into())
-    }
-
-    /// The request as a value. It is complete, so it is dated now.
-    fn request(&self, head: Parts, body: Body, client: Client) -> Request {
-        Request {
-            path: encode_unprintable(head.uri.path()).into_owned(),
-            query: head.uri.query().map(|query| encode_unprintable(query).into_owned()),
-            id: request_id(&head.headers),
-            method: head.method,
-            headers: head.headers,
-            body,
-            client: client.address,
-            secure: client.secure,
-            received_at: self.clock.now(),
-            abandoned: Arc::default(),
-        }
     }
 }
 
@@ -352,187 +328,117 @@ async fn read_body(
     Ok(Body::Whole(bytes))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Client {
+/// A limited resource: connections, memory of request bodies, or memory of responses that clients
+/// have not read. One address can take a quarter of it. Loopback and trusted proxies are exempt
+/// from the quarter, because many clients share their addresses.
+///
+/// Example: bodies have 96 MiB together, and one address has 24 MiB. A client sends 30 batches of
+/// 1 MiB at the same time. The 25th batch gets `overloaded`, and 72 MiB remain for other addresses.
+/// Without the quarter, one client could take all 96 MiB, and every other client would get
+/// `overloaded`.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: usize,
+    exempt: TrustedNetworks,
+    reserved: Mutex<Reserved>,
+}
+
+#[derive(Debug, Default)]
+struct Reserved {
+    total: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// A part of a budget. Dropping it gives the part back.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    budget: Arc<Budget>,
     address: IpAddr,
-    /// The request arrived over HTTPS, here or at a trusted proxy.
-    secure: bool,
+    is_exempt: bool,
+    amount: usize,
 }
 
-static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-
-/// Determines the client of a request. The client is the rightmost address that is not itself
-/// trusted; a client can forge everything left of it.
-fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, trusted: &TrustedNetworks) -> Client {
-    if !trusted.contains(peer) {
-        return Client { address: peer, secure: tls };
+impl Budget {
+    pub(super) fn new(limit: usize, exempt: TrustedNetworks) -> Arc<Budget> {
+        Arc::new(Budget { limit, exempt, reserved: Mutex::default() })
     }
-    let mut address = peer;
-    for hop in last_first(headers, &FORWARDED_FOR) {
-        match parse_hop(hop) {
-            Some(hop) => address = hop,
-            None => break,
-        }
-        if !trusted.contains(address) {
-            break;
-        }
+
+    /// A reservation of nothing, which can grow.
+    pub(super) fn reservation(self: &Arc<Budget>, client: IpAddr) -> Reservation {
+        let is_exempt = self.exempt.contains(client);
+        Reservation { budget: Arc::clone(self), address: address_of(client), is_exempt, amount: 0 }
     }
-    let forwarded_https = last_first(headers, &FORWARDED_PROTO)
-        .next()
-        .is_some_and(|p| p.eq_ignore_ascii_case("https"));
-    Client { address, secure: tls || forwarded_https }
 }
 
-/// The elements of a list header (RFC 9110 section 5.6.1), from last to first.
-fn last_first<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let values: Vec<&str> =
-        headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("")).collect();
-    values.into_iter().rev().flat_map(|value| value.rsplit(',')).map(str::trim)
-}
-
-/// Parses an address. Some proxies append a port.
-fn parse_hop(text: &str) -> Option<IpAddr> {
-    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    let address = bare
-        .parse::<IpAddr>()
-        .ok()
-        .or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
-    address.map(|address| address.to_canonical())
-}
-
-/// The client's `X-Request-Id` if it is exactly one UUID, else a new one.
-fn request_id(headers: &HeaderMap) -> Uuid {
-    let mut sent = headers.get_all("x-request-id").iter();
-    let only = sent.next().filter(|_| sent.next().is_none());
-    let id =
-        only.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<Hyphenated>().ok());
-    id.map_or_else(Uuid::new_v4, Uuid::from)
-}
-
-/// Rejects heads that are ambiguous or not supported (contract section 6).
-fn check_head(head: &Parts) -> Result<(), ApiError> {
-    let (status, message) = if head.method.as_str().len() > MAX_METHOD {
-        let message = "The method is longer than 32 bytes. Use a method that the endpoint has.";
-        (StatusCode::NOT_IMPLEMENTED, message)
-    } else if !is_path_or_http_address(head) {
-        let message = "The request target is neither a path nor an absolute http address. \
-                       Send a path that begins with a slash.";
-        (StatusCode::BAD_REQUEST, message)
-    } else if !is_short(&head.uri) {
-        let message = "The request target is longer than 8 KiB. Send a shorter path and query.";
-        (StatusCode::URI_TOO_LONG, message)
-    } else if !is_chunked_at_most(&head.headers) {
-        let message = "The only transfer encoding is \"chunked\", once.";
-        (StatusCode::NOT_IMPLEMENTED, message)
-    } else if !has_one_host(head) {
-        let message = "The header \"Host\" is missing, malformed, or there more than once. \
-                       Send it once, with the name of this host and an optional port.";
-        (StatusCode::BAD_REQUEST, message)
-    } else {
-        return Ok(());
-    };
-    Err(ApiError::malformed_request(status, message))
-}
-
-/// Takes the host of an absolute target for `Host` (RFC 9112 section 3.2.2). Replaces bytes beyond
-/// ASCII by `?`, because the service reads headers as text.
-fn normalize_headers(headers: &mut HeaderMap, uri: &Uri) {
-    if let Some(host) = uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
-        headers.insert(HOST, host);
+impl Reservation {
+    /// Reserves `amount` more, and returns whether the limits allow it. If not, the caller drops
+    /// the reservation.
+    pub(super) fn grow(&mut self, amount: usize) -> bool {
+        let limit = self.budget.limit;
+        let address_limit = (limit / 4).max(1);
+        let mut reserved = self.budget.reserved.lock();
+        self.amount += amount;
+        reserved.total += amount;
+        let own = reserved.by_address.entry(self.address).or_default();
+        *own += amount;
+        (self.is_exempt || *own <= address_limit) && reserved.total <= limit
     }
-    for value in headers.values_mut().filter(|value| !value.as_bytes().is_ascii()) {
-        let mut ascii = value.as_bytes().to_vec();
-        for byte in &mut ascii {
-            if !byte.is_ascii() {
-                *byte = b'?';
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut reserved = self.budget.reserved.lock();
+        reserved.total -= self.amount;
+        if let Some(own) = reserved.by_address.get_mut(&self.address) {
+            *own -= self.amount;
+            if *own == 0 {
+                reserved.by_address.remove(&self.address);
             }
         }
-        if let Ok(ascii) = HeaderValue::from_bytes(&ascii) {
-            *value = ascii;
-        }
     }
-}
-
-fn is_path_or_http_address(head: &Parts) -> bool {
-    let (uri, path) = (&head.uri, head.uri.path());
-    if uri.scheme().is_some() || uri.authority().is_some() {
-        return matches!(uri.scheme_str(), Some("http" | "https")) && path.starts_with('/');
-    }
-    path.starts_with('/') || (path == "*" && head.method == Method::OPTIONS)
-}
-
-/// As tiny_http gets it.
-fn is_short(uri: &Uri) -> bool {
-    let query = uri.query().map_or(0, |query| encode_unprintable(query).len() + 1);
-    encode_unprintable(uri.path()).len() + query <= MAX_TARGET
-}
-
-fn is_chunked_at_most(headers: &HeaderMap) -> bool {
-    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
-    let is_chunked =
-        encodings.next().is_none_or(|first| first.as_bytes().eq_ignore_ascii_case(b"chunked"));
-    is_chunked && encodings.next().is_none()
-}
-
-/// HTTP/1.0 needs no host.
-fn has_one_host(head: &Parts) -> bool {
-    let mut hosts = head.headers.get_all(HOST).iter();
-    let is_usable = match hosts.next() {
-        Some(host) => is_host(host.as_bytes()) && hosts.next().is_none(),
-        None => head.version != Version::HTTP_11,
-    };
-    is_usable && head.uri.authority().is_none_or(|host| is_host(host.as_str().as_bytes()))
-}
-
-/// Whether RFC 3986 section 3.2.2 allows the bytes in a host, or they are the colon before a port.
-fn is_host(text: &[u8]) -> bool {
-    text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::parse_network;
 
-    fn from(peer: &str, forwarded: &[&str], proxies: &[&str]) -> String {
-        let mut headers = HeaderMap::new();
-        for value in forwarded {
-            headers.append(&FORWARDED_FOR, HeaderValue::from_str(value).unwrap());
-        }
-        let trusted =
-            TrustedNetworks::new(proxies.iter().map(|text| parse_network(text).unwrap()).collect());
-        identify(peer.parse().unwrap(), false, &headers, &trusted).address.to_string()
+    fn budget(limit: usize) -> Arc<Budget> {
+        let exempt = TrustedNetworks::new(vec!["10.0.0.0/8".parse().unwrap()]);
+        Budget::new(limit, exempt)
+    }
+
+    fn take(budget: &Arc<Budget>, address: &str, amount: usize) -> (Reservation, bool) {
+        let mut reservation = budget.reservation(address.parse().unwrap());
+        let is_fair = reservation.grow(amount);
+        (reservation, is_fair)
     }
 
     #[test]
-    fn forwarded_headers_of_an_untrusted_peer_are_ignored() {
-        assert_eq!(from("192.0.2.1", &["203.0.113.9"], &[]), "192.0.2.1");
-        assert_eq!(from("127.0.0.1", &["203.0.113.9"], &[]), "203.0.113.9");
-        assert_eq!(from("192.0.2.1", &["203.0.113.9"], &["192.0.2.0/24"]), "203.0.113.9");
+    fn an_address_holds_a_quarter_and_leaves_the_rest() {
+        let budget = budget(40);
+        let (first, is_fair) = take(&budget, "192.0.2.1", 10);
+        assert!(is_fair);
+        assert!(!take(&budget, "192.0.2.1", 1).1);
+        assert!(take(&budget, "192.0.2.2", 10).1);
+        drop(first);
+        assert!(take(&budget, "192.0.2.1", 10).1);
+        assert!(budget.reserved.lock().by_address.is_empty());
     }
 
     #[test]
-    fn the_rightmost_untrusted_address_is_the_client() {
-        let proxies = ["10.0.0.0/8", "2001:db8::/32"];
-        assert_eq!(from("10.1.1.1", &["6.6.6.6, 203.0.113.9, 10.2.2.2"], &proxies), "203.0.113.9");
-        assert_eq!(
-            from("10.1.1.1", &["6.6.6.6", "203.0.113.9", "2001:db8::7"], &proxies),
-            "203.0.113.9"
-        );
-        assert_eq!(from("10.1.1.1", &["203.0.113.9:4711"], &proxies), "203.0.113.9");
-        assert_eq!(from("10.1.1.1", &["[2001:470::1]:4711"], &proxies), "2001:470::1");
-        assert_eq!(from("10.1.1.1", &["6.6.6.6, nonsense, 10.2.2.2"], &proxies), "10.2.2.2");
-        assert_eq!(from("10.1.1.1", &[], &proxies), "10.1.1.1");
+    fn one_ipv6_network_is_one_address() {
+        let budget = budget(4);
+        let _first = take(&budget, "2001:db8::1", 1);
+        assert!(!take(&budget, "2001:db8::2", 1).1);
+        assert!(take(&budget, "2001:db8:0:1::1", 1).1);
     }
 
     #[test]
-    fn https_to_a_trusted_proxy_is_secure() {
-        let mut headers = HeaderMap::new();
-        headers.insert(&FORWARDED_PROTO, HeaderValue::from_static("https"));
-        let loopback = TrustedNetworks::new(Vec::new());
-        assert!(identify("127.0.0.1".parse().unwrap(), false, &headers, &loopback).secure);
-        assert!(!identify("192.0.2.1".parse().unwrap(), false, &headers, &loopback).secure);
-        assert!(identify("192.0.2.1".parse().unwrap(), true, &HeaderMap::new(), &loopback).secure);
+    fn loopback_and_trusted_proxies_are_limited_by_the_total_alone() {
+        let budget = budget(4);
+        let _first = take(&budget, "127.0.0.1", 1);
+        let (_second, is_fair) = take(&budget, "10.1.2.3", 3);
+        assert!(is_fair);
+        assert!(!take(&budget, "127.0.0.1", 1).1);
     }
 }

@@ -5,13 +5,12 @@ use serde_json::json;
 use super::map::Map;
 use super::references::name_of;
 use super::{Cell, CellFault, Place, RowError};
-use crate::model::CUSTOM;
 use crate::model::validation::{
     CUSTOM_NAME_RULE, CUSTOM_PREFIX, MAX_CUSTOM_LENGTH, MAX_EMAIL, custom_name_in, is_empty,
     is_integer, shorten,
 };
 use crate::model::{
-    CREATED_AT, Field, ID, Json, JsonObject, Kind, READ_ONLY, Resource, UPDATED_AT, Value,
+    CREATED_AT, CUSTOM, Field, ID, Json, JsonObject, Kind, READ_ONLY, Resource, UPDATED_AT, Value,
 };
 use crate::words;
 

@@ -13,9 +13,8 @@ use serde_json::json;
 use super::Place;
 use super::references::name_of;
 use crate::clock::Timestamp;
-use crate::model::Custom;
 use crate::model::validation::{CUSTOM_PREFIX, is_empty, shorten};
-use crate::model::{Field, Json, JsonObject, Kind, RecordId, Resource, Value};
+use crate::model::{Custom, Field, Json, JsonObject, Kind, RecordId, Resource, Value};
 use crate::store::{Reading, Record, RecordVersion, StoreError};
 
 /// The record as the author of a row has seen it.

@@ -13,7 +13,7 @@ use tenantdesk::config::Config;
 use tenantdesk::http::request::MAX_BODY;
 use tenantdesk::http::{ApiError, Body, ErrorCode, Method, Request, Responder, Response};
 use tenantdesk::model::TenantId;
-use tenantdesk::server::{Application, Probe, Server};
+use tenantdesk::server::{Application, Intake, Server};
 
 use crate::support::in_process::serve;
 use crate::support::raw::{Answer, Client};
@@ -39,22 +39,21 @@ struct Echo {
 }
 
 impl Application for Echo {
-    fn probe(&self, _: &Method, path: &str) -> Option<Probe> {
+    fn intake(&self, _: &Method, path: &str, _: &HeaderMap) -> Intake {
         if path.starts_with("/probe/") {
             self.probes.lock().unwrap().push(path.to_owned());
         }
         if path == "/probe/occupied" {
             self.held.occupy();
         }
-        (path == "/healthz" || path.starts_with("/probe/")).then_some(Probe::Health)
+        match path == "/healthz" || path.starts_with("/probe/") {
+            true => Intake::Health,
+            false => Intake::Body(MAX_BODY),
+        }
     }
 
     fn ready(&self) -> Response {
         Response::healthy()
-    }
-
-    fn max_body(&self, _: &str, _: &HeaderMap) -> usize {
-        MAX_BODY
     }
 
     fn admit(&self, request: &Request, _: &mut Responder) -> Admission {

@@ -3,12 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use tenantdesk::api::query::Filter;
-use tenantdesk::model::CUSTOM;
 use tenantdesk::model::validation::{
     CUSTOM_NAME_PATTERN, MAX_CUSTOM_FIELDS, MAX_CUSTOM_LENGTH, MAX_EMAIL,
 };
 use tenantdesk::model::{
-    ALL, Bound, CREATED_AT, Field, ID, Kind, READ_ONLY, Resource, ResourceKind, UPDATED_AT,
+    ALL, Bound, CREATED_AT, CUSTOM, Field, ID, Kind, READ_ONLY, Resource, ResourceKind, UPDATED_AT,
 };
 
 use super::schema::{

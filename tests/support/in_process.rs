@@ -11,7 +11,7 @@ use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::http::{Method, Request, Responder, Response};
 use tenantdesk::metrics::Metrics;
-use tenantdesk::server::{App, Application, Listeners, Probe, Server, ServerError};
+use tenantdesk::server::{App, Application, Intake, Listeners, Server, ServerError};
 
 use super::server::{DataDir, Tenant};
 
@@ -104,16 +104,12 @@ impl Present {
 }
 
 impl Application for Present {
-    fn probe(&self, method: &Method, path: &str) -> Option<Probe> {
-        self.app().probe(method, path)
+    fn intake(&self, method: &Method, path: &str, headers: &HeaderMap) -> Intake {
+        self.app().intake(method, path, headers)
     }
 
     fn ready(&self) -> Response {
         self.app().ready()
-    }
-
-    fn max_body(&self, path: &str, headers: &HeaderMap) -> usize {
-        self.app().max_body(path, headers)
     }
 
     fn admit(&self, request: &Request, responder: &mut Responder) -> Admission {
