@@ -11,7 +11,7 @@ proof: # all other tests, and what cargo test samples at full length; on Debian,
 ci: # the checks of every change, on Debian as root
 	.ci/run
 
-bench: # the speed; lab/README.md has the options
+bench: # the speed; lab/speed.py --help has the options
 	cargo build --release
 	lab/speed.py target/release/tenantdesk
 
