@@ -3,7 +3,6 @@
 //! in a process of its own, with limits of memory and processor time, and writes the rows to a file.
 //! A fault of the library ends only that process, and no transaction is open while it works.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::env;
 use std::fs::File;
@@ -11,7 +10,9 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use calamine::{DataRef, Reader as _, Sheet, SheetType, SheetVisible, Style, Xlsx, XlsxError};
+use calamine::{
+    DataRef, DataType as _, Reader as _, Sheet, SheetType, SheetVisible, Style, Xlsx, XlsxError,
+};
 use jiff::SignedDuration;
 use jiff::civil::date;
 use memchr::{memmem, memrchr};
@@ -152,7 +153,7 @@ fn read_workbook(
     lines: &mut LineWriter<impl Write>,
 ) -> Result<(), String> {
     check_kind(&mut workbook)?;
-    check_parts(&mut workbook)?;
+    let has_formulas = check_parts(&mut workbook)?;
     let mut workbook = Xlsx::new(BufReader::new(workbook)).map_err(damaged)?;
     let mut sheets: Vec<Sheet> = workbook.sheets_metadata().to_vec();
     sheets.retain(|sheet| sheet.typ == SheetType::WorkSheet);
@@ -170,7 +171,7 @@ fn read_workbook(
             continue;
         }
         let has_rows = match filled.is_empty() {
-            true => write_sheet(&mut workbook, &sheet.name, lines)?,
+            true => write_sheet(&mut workbook, &sheet.name, has_formulas, lines)?,
             // A fault of another sheet does no harm.
             false => has_rows(&mut workbook, &sheet.name).unwrap_or(false),
         };
@@ -222,13 +223,14 @@ fn check_kind(workbook: &mut (impl Read + Seek)) -> Result<(), String> {
 const WINDOW: u64 = 64 * 1024;
 
 /// Reads every part to its end, because calamine does not: only there, its checksum is compared.
-fn check_parts(workbook: &mut (impl Read + Seek)) -> Result<(), String> {
+/// Returns whether a part may have formulas.
+fn check_parts(workbook: &mut (impl Read + Seek)) -> Result<bool, String> {
     workbook.seek(SeekFrom::Start(0)).map_err(damaged)?;
     let mut archive = ZipArchive::new(BufReader::new(workbook)).map_err(damaged)?;
     if archive.len() > MAX_PARTS {
         return Err(damaged(format!("it has more than {MAX_PARTS} parts")));
     }
-    let mut left = MAX_BYTES;
+    let (mut left, mut has_formulas) = (MAX_BYTES, false);
     for index in 0..archive.len() {
         let mut part = archive.by_index(index).map_err(damaged)?;
         let name = part.name_raw();
@@ -254,10 +256,20 @@ fn check_parts(workbook: &mut (impl Read + Seek)) -> Result<(), String> {
             if name.ends_with(".xml") && has_marked_value(&window) {
                 return Err(damaged(format!("{name}: a value of a cell has other XML in it")));
             }
+            has_formulas = has_formulas || has_formula(&window);
             window.drain(..window.len().saturating_sub(WINDOW as usize));
         }
     }
-    Ok(())
+    Ok(has_formulas)
+}
+
+/// Whether there is an element `f`.
+fn has_formula(xml: &[u8]) -> bool {
+    [&b"f>"[..], b"f/", b"f ", b"f\n", b"f\r", b"f\t"].iter().any(|end| {
+        memmem::find_iter(xml, end).any(|at| {
+            at.checked_sub(1).and_then(|at| xml.get(at)).is_some_and(|b| b"<:".contains(b))
+        })
+    })
 }
 
 /// Whether the value of a cell, `<v>`, has a CDATA section or a comment. calamine would leave out a
@@ -276,43 +288,38 @@ type Workbook<R> = Xlsx<BufReader<R>>;
 fn has_rows<R: Read + Seek>(workbook: &mut Workbook<R>, name: &str) -> Result<bool, XlsxError> {
     let mut cells = workbook.worksheet_cells_reader(name)?;
     while let Some(cell) = cells.next_cell()? {
-        let has_text = |text: &str| !text.trim().is_empty();
-        match cell.get_value() {
-            DataRef::Empty => {}
-            DataRef::String(text) if !has_text(text) => {}
-            DataRef::SharedString(text) if !has_text(text) => {}
-            _ => return Ok(true),
+        if !is_blank(cell.get_value()) {
+            return Ok(true);
         }
     }
     Ok(false)
+}
+
+fn is_blank(value: &DataRef<'_>) -> bool {
+    value.get_string().map_or(value.is_empty(), |text| text.trim().is_empty())
 }
 
 /// Writes the rows of a sheet. Returns whether it has any.
 fn write_sheet<R: Read + Seek>(
     workbook: &mut Workbook<R>,
     name: &str,
+    has_formulas: bool,
     lines: &mut LineWriter<impl Write>,
 ) -> Result<bool, String> {
     let is_1904 = workbook.has_1904_epoch();
-    let mut faults = faulty_cells(workbook, name).map_err(damaged)?;
+    // A second parse of the sheet takes as long as the first.
+    let mut valueless = match has_formulas {
+        true => valueless_formulas(workbook, name).map_err(damaged)?,
+        false => VecDeque::new(),
+    };
     let mut cells = workbook.worksheet_cells_reader(name).map_err(damaged)?;
     let formats: Vec<_> = cells.styles().iter().map(NumberFormat::of).collect();
-    let (mut row, mut has_rows, mut unread) = (OpenRow::default(), false, None);
+    let (mut row, mut has_rows) = (OpenRow::default(), false);
     for index in 0_u64.. {
         let next = cells.next_cell_with_style_id();
-        let fault = faults.pop_front_if(|fault| fault.index == index);
-        let (number, column) = match (&next, &fault) {
-            (Ok(None), _) => break,
-            (Ok(Some((cell, _))), _) => cell.get_position(),
-            (Err(_), Some(fault)) => *unread.insert(fault.place),
-            (Err(error), None) => {
-                return Err(damaged(format!("row {}: {error}", row.number + 1)));
-            }
-        };
-        // After a cell that it cannot read, calamine counts cells without a place wrongly.
-        if next.is_ok() && unread.is_some_and(|unread| unread >= (number, column)) {
-            return Err(damaged(format!("row {}: its cells have no places", number + 1)));
-        }
+        let next = next.map_err(|error| fault_of_cell(error, row.number))?;
+        let Some((cell, style)) = next else { break };
+        let (number, column) = cell.get_position();
         if number >= MAX_ROWS {
             return Err(format!("the sheet has more than {MAX_ROWS} rows; split it"));
         }
@@ -320,21 +327,18 @@ fn write_sheet<R: Read + Seek>(
             has_rows |= row.write(lines)?;
             row.number = number;
         }
-        if let Some(FaultyCell { message, .. }) = fault {
-            row.set(column, message.len(), || Cell::Fault(message.into_owned()));
-            continue;
-        }
-        let Ok(Some((cell, style))) = next else { continue };
         match cell.get_value() {
-            DataRef::Empty => {}
-            DataRef::String(text) => row.set_text(column, text),
-            DataRef::SharedString(text) => row.set_text(column, text),
+            _ if valueless.pop_front_if(|formula| *formula == index).is_some() => {
+                row.set(column, NO_VALUE.len(), || Cell::Fault(NO_VALUE.to_owned()));
+            }
+            value if is_blank(value) => {}
             DataRef::Float(_) if style > 0 && style >= formats.len() => {
                 return Err(damaged("it lacks the formats of its cells"));
             }
             value => {
                 let format = formats.get(style).copied().unwrap_or_default();
-                row.set(column, MAX_DIGITS, || cell_of(value, format, is_1904));
+                let size = value.get_string().map_or(MAX_DIGITS, str::len);
+                row.set(column, size, || cell_of(value, format, is_1904));
             }
         }
     }
@@ -345,69 +349,33 @@ fn write_sheet<R: Read + Seek>(
 const NO_VALUE: &str = "The cell has a formula without a stored value. Open the file in a \
                         spreadsheet program, and save it.";
 
-/// A cell without a value that can be read.
-struct FaultyCell {
-    /// Its number in the sheet, from 0.
-    index: u64,
-    /// Its row and column, from 0.
-    place: (u32, u32),
-    message: Cow<'static, str>,
-}
-
-/// The formulas that no program has computed, and the values that calamine does not know, such as
-/// the error `#SPILL!`, in the order of the sheet.
-fn faulty_cells<R: Read + Seek>(
+/// The numbers in the sheet, from 0, of the formulas that no program has computed.
+fn valueless_formulas<R: Read + Seek>(
     workbook: &mut Workbook<R>,
     name: &str,
-) -> Result<VecDeque<FaultyCell>, XlsxError> {
-    let (mut faults, mut lacks_places) = (VecDeque::new(), false);
+) -> Result<VecDeque<u64>, XlsxError> {
+    let mut found = VecDeque::new();
     let mut cells = workbook.worksheet_cells_reader(name)?;
+    // `write_sheet` meets the same error, and names the row.
     for index in 0_u64.. {
-        let (place, message) = match cells.next_cell_with_formula_metadata() {
-            Ok(None) => break,
-            Ok(Some(cell)) if cell.formula.is_some() && cell.value == DataRef::Empty => {
-                (cell.pos, NO_VALUE.into())
-            }
-            Ok(Some(_)) => continue,
-            Err(error) => {
-                lacks_places = true;
-                ((0, 0), fault_of_cell(error)?.into())
-            }
-        };
-        faults.push_back(FaultyCell { index, place, message });
-    }
-    drop(cells);
-    if lacks_places {
-        // The formulas of all cells can be read.
-        let mut cells = workbook.worksheet_cells_reader(name)?;
-        let mut open = faults.iter_mut().peekable();
-        for index in 0_u64.. {
-            let Some(cell) = cells.next_formula()? else { break };
-            if let Some(fault) = open.next_if(|fault| fault.index == index) {
-                fault.place = cell.get_position();
-            }
+        let Ok(Some(cell)) = cells.next_cell_with_formula_metadata() else { break };
+        if cell.formula.is_some() && cell.value == DataRef::Empty {
+            found.push_back(index);
         }
     }
-    Ok(faults)
+    Ok(found)
 }
 
-/// The message about a cell with a value that cannot be read, or the error of the sheet.
-fn fault_of_cell(error: XlsxError) -> Result<String, XlsxError> {
+/// The message about a cell that calamine does not read. `row` is that of the cell before it.
+fn fault_of_cell(error: XlsxError, row: u32) -> String {
+    let row = row + 1;
     match error {
-        XlsxError::CellError(error) => Ok(has_error(&shorten(&error))),
-        XlsxError::ParseFloat(_)
-        | XlsxError::Unrecognized { .. }
-        | XlsxError::CellTAttribute(_)
-        | XlsxError::Unexpected(_) => Ok(format!(
-            "The cell is damaged: {}. Type its value again.",
-            shorten(&error.to_string())
-        )),
-        error => Err(error),
+        // Such as `#SPILL!`.
+        XlsxError::CellError(error) => {
+            format!("a cell in row {row} or below has the error {}; correct it", shorten(&error))
+        }
+        error => damaged(format!("in row {row} or below: {error}")),
     }
-}
-
-fn has_error(error: &str) -> String {
-    format!("The cell has the error {error}. Correct it.")
 }
 
 /// A row of which a part is read.
@@ -422,12 +390,6 @@ struct OpenRow {
 }
 
 impl OpenRow {
-    fn set_text(&mut self, column: u32, text: &str) {
-        if !text.trim().is_empty() {
-            self.set(column, text.len(), || Cell::Text(text.to_owned()));
-        }
-    }
-
     /// Sets a cell of `size` bytes, unless the row becomes too large.
     fn set(&mut self, column: u32, size: usize, cell: impl FnOnce() -> Cell) {
         let index = column as usize;
@@ -517,8 +479,12 @@ fn cell_of(value: &DataRef<'_>, format: NumberFormat, is_1904: bool) -> Cell {
         DataRef::DateTimeIso(text) | DataRef::DurationIso(text) => {
             Cell::Text(without_midnight(text.trim()).to_owned())
         }
-        DataRef::Error(error) => Cell::Fault(has_error(&error.to_string())),
-        DataRef::Empty | DataRef::String(_) | DataRef::SharedString(_) => Cell::default(),
+        DataRef::Error(error) => {
+            Cell::Fault(format!("The cell has the error {error}. Correct it."))
+        }
+        DataRef::String(text) => Cell::Text(text.clone()),
+        DataRef::SharedString(text) => Cell::Text((*text).to_owned()),
+        DataRef::Empty => Cell::default(),
     }
 }
 
