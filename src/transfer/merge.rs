@@ -5,16 +5,16 @@
 //! has not edited the cell, and 2 stays. If the file has 3, both have changed it: a fault. If the
 //! file has 2, there is nothing to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::json;
 
-use super::Place;
 use super::references::name_of;
+use super::{CellFault, Place};
 use crate::clock::Timestamp;
 use crate::model::validation::{CUSTOM_PREFIX, is_empty, shorten};
-use crate::model::{Custom, Field, Json, JsonObject, Kind, RecordId, Resource, Value};
+use crate::model::{Field, Json, JsonObject, Kind, RecordId, Resource, UPDATED_AT, Value};
 use crate::store::{Reading, Record, RecordVersion, StoreError};
 
 /// The record as the author of a row has seen it.
@@ -34,9 +34,6 @@ pub(super) struct Past {
     /// When the record was deleted, and by whom.
     pub deletion: Option<String>,
 }
-
-/// A fault of a column: its name and the message.
-type Conflict = (String, String);
 
 impl Past {
     pub(super) fn find(
@@ -82,7 +79,7 @@ impl Past {
             }
             (_, None) => return,
         };
-        for name in differences(self.resource, old, new).into_keys() {
+        for (name, _) in differences(self.resource, old, new) {
             self.changes.entry(name).or_insert_with(|| when.clone());
         }
     }
@@ -92,58 +89,53 @@ impl Past {
         self.seen.iter().filter_map(|values| self.resource.value(values, field.name))
     }
 
-    /// Whether a cell has what an export of that moment had. Then it was not edited.
-    pub(super) fn has(&self, field: &Field, cell: &Json) -> bool {
-        self.seen_in(field).any(|value| is_same(field, value, cell))
-    }
-
-    /// The members of `custom` that were edited. Null is an edit of all of them.
-    pub(super) fn edited_members(&self, field: &Field, cell: &Json) -> Option<Json> {
-        let Json::Object(members) = cell else {
-            return (!self.has(field, cell)).then(|| cell.clone());
+    /// The cell, unless an export of that moment had it. Of `custom`, the members that were edited.
+    pub(super) fn edited(&self, field: &Field, cell: &Json) -> Option<Json> {
+        let (Kind::Custom, Json::Object(members)) = (field.kind, cell) else {
+            let is_seen = self.seen_in(field).any(|value| is_same(field, value, cell));
+            return (!is_seen).then(|| cell.clone());
         };
-        let is_edited = |(name, cell): &(&String, &Json)| {
-            let seen = |value: &Value| match value {
-                Value::Custom(custom) => is_same_text(text_of(custom, name), cell),
-                _ => false,
+        let mut edited = JsonObject::new();
+        for (name, cell) in members {
+            let is_seen = |value: &Value| {
+                matches!(value, Value::Custom(custom)
+                if is_same_text(custom.get(name).map_or("", String::as_str), cell))
             };
-            !self.seen_in(field).any(seen)
-        };
-        let edited: JsonObject =
-            members.iter().filter(is_edited).map(|(n, c)| (n.clone(), c.clone())).collect();
+            if !self.seen_in(field).any(is_seen) {
+                edited.insert(name.clone(), cell.clone());
+            }
+        }
         (!edited.is_empty()).then(|| edited.into())
     }
 
-    /// The conflicts of an edited value with a change by others since.
-    pub(super) fn conflicts(&self, field: &Field, edited: &Value, now: &Value) -> Vec<Conflict> {
-        let Some(then) = self.seen_in(field).next() else { return Vec::new() };
-        if field.kind != Kind::Custom {
-            let conflict = (edited != now && then != now)
-                .then(|| self.conflict(field.name, &json!(then), &json!(now), &json!(edited)));
-            return conflict.into_iter().collect();
+    /// The faults of edits of fields that others have changed to another value. `now` has the stored
+    /// values, and `edited` has those after the edits.
+    pub(super) fn conflicts(&self, now: &[Value], edited: &[Value]) -> Vec<CellFault> {
+        let fault = |name: &str, message| (name.to_owned(), "changed_meanwhile", message);
+        let changes = self.seen.first().map(|then| differences(self.resource, then, now));
+        let changes = changes.unwrap_or_default();
+        let mut faults = Vec::new();
+        for (name, edit) in differences(self.resource, now, edited) {
+            if !self.is_known {
+                let message = format!(
+                    "{name} was edited, but the change log no longer has the record as it was at \
+                     {}; export again, or use --overwrite",
+                    self.moment
+                );
+                return vec![fault(UPDATED_AT.name, message)];
+            }
+            let Some((_, change)) = changes.iter().find(|(changed, _)| *changed == name) else {
+                continue;
+            };
+            let since =
+                self.changes.get(&name).map_or(String::new(), |when| format!(" since {when}"));
+            let [then, now, edited] = [&change.old, &change.new, &edit.new].map(shown);
+            let message = format!(
+                "{name} was {then} at the export, is {now}{since}, and {edited} in the file"
+            );
+            faults.push(fault(&name, message));
         }
-        let none = Custom::new();
-        let (Value::Custom(then), Value::Custom(now)) = (then, now) else { return Vec::new() };
-        let edited_members = if let Value::Custom(members) = edited { members } else { &none };
-        // Null removes all members.
-        let names = if *edited == Value::Null { now.keys() } else { edited_members.keys() };
-        let texts = |name| [then, now, edited_members].map(|custom| text_of(custom, name));
-        names
-            .map(|name| (name, texts(name)))
-            .filter(|(_, [then, now, edited])| edited != now && then != now)
-            .map(|(name, texts)| {
-                let [then, now, edited] = texts.map(|text| json!(text));
-                self.conflict(&format!("{CUSTOM_PREFIX}{name}"), &then, &now, &edited)
-            })
-            .collect()
-    }
-
-    fn conflict(&self, name: &str, then: &Json, now: &Json, edited: &Json) -> Conflict {
-        let since = self.changes.get(name).map_or(String::new(), |when| format!(" since {when}"));
-        let [then, now, edited] = [then, now, edited].map(shown);
-        let message =
-            format!("{name} was {then} at the export, is {now}{since}, and {edited} in the file");
-        (name.to_owned(), message)
+        faults
     }
 
     /// Why the row's record is no longer found by its value in `key`.
@@ -155,10 +147,6 @@ impl Past {
             (None, None) => format!("the {noun} has another {} now", key.name),
         }
     }
-}
-
-fn text_of<'c>(custom: &'c Custom, name: &str) -> &'c str {
-    custom.get(name).map_or("", String::as_str)
 }
 
 /// A value for people.
@@ -176,9 +164,6 @@ pub(super) fn is_same(field: &Field, value: &Value, cell: &Json) -> bool {
         (Value::Null, cell) => is_empty(cell),
         (Value::Text(text), cell) => is_same_text(text, cell),
         (Value::Custom(custom), Json::Null) => custom.is_empty(),
-        (Value::Custom(custom), Json::Object(members)) => {
-            members.iter().all(|(name, cell)| is_same_text(text_of(custom, name), cell))
-        }
         (value, cell) => field.check(cell).is_ok_and(|checked| checked == *value),
     }
 }
@@ -209,18 +194,18 @@ pub struct FieldChange {
     pub new: Json,
 }
 
-/// The fields and the members of `custom` that differ, by their names.
-fn differences(resource: &Resource, old: &[Value], new: &[Value]) -> BTreeMap<String, FieldChange> {
-    let mut fields = BTreeMap::new();
+/// The fields and the members of `custom` that differ, with their names.
+fn differences(resource: &Resource, old: &[Value], new: &[Value]) -> Vec<(String, FieldChange)> {
+    let mut fields = Vec::new();
     let mut add = |name: String, old: Json, new: Json| {
         if old != new {
-            fields.insert(name, FieldChange { old, new });
+            fields.push((name, FieldChange { old, new }));
         }
     };
     for (field, (old, new)) in resource.fields.iter().zip(old.iter().zip(new)) {
         match (old, new) {
             (Value::Custom(old), Value::Custom(new)) => {
-                for name in old.keys().chain(new.keys()) {
+                for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
                     let [old, new] = [old, new].map(|custom| json!(custom.get(name)));
                     add(format!("{CUSTOM_PREFIX}{name}"), old, new);
                 }
@@ -238,7 +223,7 @@ impl ChangedRecord {
         record: &Record,
         values: &[Value],
     ) -> ChangedRecord {
-        let fields = differences(resource, &record.values, values);
+        let fields = differences(resource, &record.values, values).into_iter().collect();
         ChangedRecord { place, id: record.id, name: name_of(resource, &record.values), fields }
     }
 

@@ -9,23 +9,8 @@ use super::merge::{Past, is_same, is_same_text, shown};
 use super::row::Fault;
 use crate::clock::Timestamp;
 use crate::model::validation::{is_empty, normalize};
-use crate::model::{CUSTOMER_ID, Field, ID, Json, JsonObject, RecordId, Resource, Rules, Value};
+use crate::model::{Field, ID, Json, JsonObject, RecordId, Resource, Rules, Value};
 use crate::store::{Reading, ReferenceFault, StoreError, find_referred, fold};
-
-/// A reference of a row.
-pub(super) struct RowReference<'r> {
-    pub field: &'static Field,
-    /// The resource to which it leads.
-    pub target: &'static Resource,
-    pub cells: &'r JsonObject,
-    pub rules: Rules,
-    /// What the author of the row has seen, if the row is merged.
-    pub past: Option<&'r Past>,
-    /// The reference of the stored record.
-    pub kept: Option<&'r Value>,
-    /// The customer of the row, which narrows its employee.
-    pub customer: Option<&'r Value>,
-}
 
 /// A cell of a reference: the id, or a column that people can read.
 struct ReferenceCell<'r> {
@@ -36,7 +21,7 @@ struct ReferenceCell<'r> {
 
 /// What a cell says about the referred record.
 #[derive(Debug)]
-struct Term {
+pub(super) struct Term {
     /// The column or member.
     column: String,
     /// The field of the referred record, or its name.
@@ -60,28 +45,26 @@ impl<'a> ReferenceFinder<'a> {
         ReferenceFinder { reading, columns, names: HashMap::new() }
     }
 
-    /// The id of the record that the cells of a reference name together. `None` if they are absent
-    /// or not edited.
-    pub(super) fn check(&mut self, row: &RowReference<'_>) -> Result<Option<Value>, Fault> {
-        let RowReference { field, target, past, .. } = *row;
-        if let Some(past) = past {
-            if self.is_unedited(field, row.cells, past)? {
-                return Ok(None);
-            }
-            self.check_emptied(row, past)?;
-        }
-        let cells = self.cells(field, row.cells);
+    /// The id of the record that the cells of a reference name together. `None` if they are absent.
+    /// If several records have all terms, those that also have a term of `narrowing` count.
+    pub(super) fn check(
+        &mut self,
+        field: &'static Field,
+        target: &'static Resource,
+        cells: &JsonObject,
+        rules: Rules,
+        narrowing: [Option<Term>; 2],
+    ) -> Result<Option<Value>, Fault> {
+        let cells = self.cells(field, cells);
         let mut terms = Vec::new();
         for cell in cells.iter().filter(|cell| !is_empty(cell.json)) {
             terms.push(term(field, cell)?);
         }
         if terms.is_empty() {
-            return check_empty(row, cells.first());
+            return check_empty(field, target, rules, cells.first());
         }
-        let customer = target.field(CUSTOMER_ID).zip(row.customer).map(Term::of);
-        let kept = row.kept.map(|id| Term::of((&ID, id)));
         let named: Vec<&Term> = terms.iter().collect();
-        let narrowing = [customer.as_ref(), kept.as_ref()];
+        let narrowing = narrowing.each_ref().map(Option::as_ref);
         let (index, code, message) = match find_referred(&named, narrowing, |terms| {
             self.find(target, terms)
         })? {
@@ -163,44 +146,37 @@ impl<'a> ReferenceFinder<'a> {
         Ok(self.names.entry(target.plural).or_default())
     }
 
-    /// Whether no cell of a reference was edited: the id is as then, and the readable cells agree
-    /// with the record that it named.
-    pub(super) fn is_unedited(
+    /// The cells of a reference, unless all are unedited: the id is as then, and the readable cells
+    /// agree with the record that it named.
+    pub(super) fn edited(
         &self,
         field: &Field,
         cells: &JsonObject,
         past: &Past,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<JsonObject, Fault> {
         let cells = self.cells(field, cells);
-        'versions: for id in past.seen_in(field) {
+        for id in past.seen_in(field) {
+            let mut edited = Vec::new();
             for cell in &cells {
                 if !self.agrees(field, id, cell, past.moment)? {
-                    continue 'versions;
+                    edited.push(cell);
                 }
             }
-            return Ok(true);
-        }
-        Ok(false)
-    }
-
-    /// Refuses to empty a readable column beside an id that is as then.
-    fn check_emptied(&self, row: &RowReference<'_>, past: &Past) -> Result<(), Fault> {
-        let RowReference { field, target, .. } = *row;
-        let cells = self.cells(field, row.cells);
-        let id = cells.iter().find(|cell| cell.column.is_none() && !is_empty(cell.json));
-        let id =
-            id.and_then(|cell| past.seen_in(field).find(|seen| is_same(field, seen, cell.json)));
-        let Some(id) = id else { return Ok(()) };
-        for cell in cells.iter().filter(|cell| is_empty(cell.json)) {
-            if !self.agrees(field, id, cell, past.moment)? {
+            if edited.is_empty() {
+                return Ok(JsonObject::new());
+            }
+            let keeps_id = cells.iter().any(|cell| {
+                cell.column.is_none() && !is_empty(cell.json) && is_same(field, id, cell.json)
+            });
+            if keeps_id && let Some(cell) = edited.iter().find(|cell| is_empty(cell.json)) {
                 let message = format!(
-                    "\"{}\" is empty, but \"{1}\" is not. To remove the {2}, empty \"{1}\", too.",
-                    cell.name, field.name, target.name
+                    "\"{}\" is empty, but \"{1}\" is not. To remove the reference, empty \"{1}\", too.",
+                    cell.name, field.name
                 );
                 return Err(Fault::cell(cell.name, "bad_request", message));
             }
         }
-        Ok(())
+        Ok(cells.iter().map(|cell| (cell.name.to_owned(), cell.json.clone())).collect())
     }
 
     /// Whether a cell has the id, or what the record with the id has now or had since the moment.
@@ -284,7 +260,7 @@ fn folded(name: &str) -> String {
 }
 
 impl Term {
-    fn of((field, value): (&'static Field, &Value)) -> Term {
+    pub(super) fn of(field: &'static Field, value: &Value) -> Term {
         Term { column: field.name.to_owned(), field: Some(field), value: value.clone() }
     }
 
@@ -318,10 +294,11 @@ fn list(terms: &[Term]) -> String {
 
 /// The value of a reference whose cells are empty or absent.
 fn check_empty(
-    row: &RowReference<'_>,
+    field: &Field,
+    target: &Resource,
+    rules: Rules,
     first: Option<&ReferenceCell<'_>>,
 ) -> Result<Option<Value>, Fault> {
-    let RowReference { field, target, rules, .. } = *row;
     match first {
         Some(_) if !field.required => Ok(Some(Value::Null)),
         Some(ReferenceCell { name, column: Some(_), .. }) => {

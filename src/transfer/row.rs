@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 use super::CellFault;
 use super::columns::Columns;
 use super::merge::{Past, shown};
-use super::references::{ReferenceFinder, RowReference};
+use super::references::{ReferenceFinder, Term};
 use crate::clock::Timestamp;
 use crate::model::validation::is_empty;
 use crate::model::{
-    CUSTOMER, CUSTOMER_ID, EMPLOYEE, Field, FieldError, ID, Json, JsonObject, Kind, RecordId,
-    Resource, Rules, UPDATED_AT, Value,
+    CUSTOMER, CUSTOMER_ID, EMPLOYEE, Field, FieldError, ID, Json, JsonObject, RecordId, Resource,
+    Rules, UPDATED_AT, Value,
 };
 use crate::store::{Draft, Reading, Record, Rejection, StoreError, Target};
 use crate::words;
@@ -129,9 +129,9 @@ pub(super) struct RowValidator<'a> {
     former_keys: Option<HashMap<String, Vec<RecordId>>>,
 }
 
-/// The record that a row stands for, and what the author of the row has seen of it. `None` if the
-/// record is gone, and the row has no edit.
-type RowTarget = Option<(Target, Option<Past>)>;
+/// The record that a row stands for. If the row is merged, also what its author has seen, and the
+/// cells that were edited. `None` if the record is gone, and no cell was edited.
+type RowTarget = Option<(Target, Option<(Past, JsonObject)>)>;
 
 impl<'a> RowValidator<'a> {
     pub(super) fn new(
@@ -160,20 +160,17 @@ impl<'a> RowValidator<'a> {
         faults: &mut Vec<CellFault>,
     ) -> Result<Option<Draft>, StoreError> {
         let resource = self.columns.resource;
-        let (target, past) = match keep(faults, self.find_target(cells))? {
-            Some(Some((target, past))) => (Some(target), past),
+        let (target, merged) = match keep(faults, self.find_target(cells))? {
+            Some(Some((target, merged))) => (Some(target), merged),
             Some(None) => return Ok(None),
             None => (None, None),
         };
+        let cells = merged.as_ref().map_or(cells, |(_, edited)| edited);
         let rules = match (&target, self.mode) {
             (_, Mode::Add | Mode::KeepIds) => Rules::New,
             // A row without a target may belong to a record that has the absent fields.
             (Some(Target::Stored(_)) | None, Mode::UpdateBy(_)) => Rules::Stored,
             (Some(_), Mode::UpdateBy(key)) => Rules::StoredOrNew(key),
-        };
-        let stored = match &target {
-            Some(Target::Stored(record)) => Some(record),
-            _ => None,
         };
         let mut values: Vec<(&Field, Value)> = Vec::with_capacity(resource.fields.len());
         // The customer of a device narrows its employee.
@@ -184,27 +181,30 @@ impl<'a> RowValidator<'a> {
             if target.is_none() && self.mode.key() == Some(field) {
                 continue;
             }
-            let past = past.as_ref();
             let checked = match field.references {
-                Some(target) => {
+                Some(referred) => {
                     let customer = values.iter().find(|(field, _)| field.name == CUSTOMER_ID);
-                    let customer = customer.map(|(_, value)| value);
-                    let kept = stored.and_then(|record| resource.value(&record.values, field.name));
-                    let row = RowReference { field, target, cells, rules, past, kept, customer };
-                    self.finder.check(&row)
+                    let customer = customer.map(|(field, value)| Term::of(field, value));
+                    let kept = match &target {
+                        Some(Target::Stored(record)) => resource.value(&record.values, field.name),
+                        _ => None,
+                    };
+                    let narrowing = [customer, kept.map(|id| Term::of(&ID, id))];
+                    self.finder.check(field, referred, cells, rules, narrowing)
                 }
-                None => check_field(field, cells, rules, past),
+                None => field.check_sent(cells.get(field.name), rules).map_err(Fault::from),
             };
             values.extend(keep(faults, checked)?.flatten().map(|value| (field, value)));
         }
-        if let (Some(past), Some(record)) = (&past, stored) {
-            faults.extend(self.conflicts(past, record, &values));
-        }
         // Without a target there is a fault already.
         let draft = Draft::new(resource, target.unwrap_or(Target::New(None)), &values);
-        let Some(mut draft) = keep(faults, draft)?.filter(|_| faults.is_empty()) else {
+        let Some(mut draft) = keep(faults, draft)? else { return Ok(None) };
+        if let (Some((past, _)), Target::Stored(record)) = (&merged, &draft.target) {
+            faults.extend(past.conflicts(&record.values, &draft.values));
+        }
+        if !faults.is_empty() {
             return Ok(None);
-        };
+        }
         // An empty cell names no customer beside an employee.
         let names_customer =
             values.iter().any(|(field, value)| field.name == CUSTOMER_ID && *value != Value::Null);
@@ -304,7 +304,8 @@ impl<'a> RowValidator<'a> {
                 }
             }
             if *key == ID || past.seen_in(key).any(|seen| seen == value) {
-                return Ok(Some((Target::Stored(record), Some(past))));
+                let edited = self.edited(&past, cells)?;
+                return Ok(Some((Target::Stored(record), Some((past, edited)))));
             }
         }
         let mut is_recorded = false;
@@ -312,9 +313,10 @@ impl<'a> RowValidator<'a> {
             let past = Past::find(self.reading, resource, id, moment)?;
             is_recorded |= past.is_recorded;
             if past.is_known && (*key == ID || past.seen_in(key).any(|seen| seen == value)) {
-                let Some(edited) = self.first_edit(&past, cells)? else { return Ok(None) };
-                let cell = cells.get(edited).map_or(String::new(), shown);
-                let message = format!("{}, and {edited} is {cell} in the file", past.farewell(key));
+                let edited = self.edited(&past, cells)?;
+                let Some((column, cell)) = edited.iter().next() else { return Ok(None) };
+                let (farewell, cell) = (past.farewell(key), shown(cell));
+                let message = format!("{farewell}, and {column} is {cell} in the file");
                 return changed_meanwhile(name, message);
             }
         }
@@ -355,52 +357,19 @@ impl<'a> RowValidator<'a> {
         Ok(self.former_keys.as_ref().and_then(|keys| keys.get(text)).cloned().unwrap_or_default())
     }
 
-    /// The first field of a row that was edited.
-    fn first_edit(
-        &self,
-        past: &Past,
-        cells: &JsonObject,
-    ) -> Result<Option<&'static str>, StoreError> {
+    /// The cells of a row that differ from what its author has seen.
+    fn edited(&self, past: &Past, cells: &JsonObject) -> Result<JsonObject, Fault> {
+        let mut edited = JsonObject::new();
         for field in self.columns.resource.fields {
-            let cell = cells.get(field.name);
-            let is_edited = match (field.references, cell) {
-                (Some(_), _) => !self.finder.is_unedited(field, cells, past)?,
-                (None, Some(cell)) if field.kind == Kind::Custom => {
-                    past.edited_members(field, cell).is_some()
-                }
-                (None, Some(cell)) => !past.has(field, cell),
-                (None, None) => false,
-            };
-            if is_edited {
-                return Ok(Some(field.name));
+            if field.references.is_some() {
+                edited.extend(self.finder.edited(field, cells, past)?);
+            } else if let Some(cell) =
+                cells.get(field.name).and_then(|cell| past.edited(field, cell))
+            {
+                edited.insert(field.name.to_owned(), cell);
             }
         }
-        Ok(None)
-    }
-
-    /// The faults of cells that were edited, while others have changed the same field.
-    fn conflicts(
-        &self,
-        past: &Past,
-        record: &Record,
-        values: &[(&'static Field, Value)],
-    ) -> Vec<CellFault> {
-        let mut faults = Vec::new();
-        for (field, value) in values {
-            if !past.is_known {
-                let message = format!(
-                    "{} was edited, but the change log no longer has the record as it was at {}; \
-                     export again, or use --overwrite",
-                    field.name, past.moment
-                );
-                return vec![(UPDATED_AT.name.to_owned(), "changed_meanwhile", message)];
-            }
-            if let Some(now) = self.columns.resource.value(&record.values, field.name) {
-                let conflicts = past.conflicts(field, value, now).into_iter();
-                faults.extend(conflicts.map(|(name, text)| (name, "changed_meanwhile", text)));
-            }
-        }
-        faults
+        Ok(edited)
     }
 
     /// Refuses a new record if a stored record has nearly the same key: a spreadsheet removes zeros,
@@ -445,26 +414,6 @@ fn check_key(field: &Field, cells: &JsonObject) -> Result<Value, Fault> {
         Json::String(text) => Ok(Value::of(text.trim())),
         input => Ok(field.check(input)?),
     }
-}
-
-/// The value of a field. `None` if the row has no value for it, or an unedited one.
-fn check_field(
-    field: &'static Field,
-    cells: &JsonObject,
-    rules: Rules,
-    past: Option<&Past>,
-) -> Result<Option<Value>, Fault> {
-    let edited;
-    let mut cell = cells.get(field.name);
-    if let (Some(past), Some(sent)) = (past, cell) {
-        if field.kind == Kind::Custom {
-            edited = past.edited_members(field, sent);
-            cell = edited.as_ref();
-        } else if past.has(field, sent) {
-            return Ok(None);
-        }
-    }
-    Ok(field.check_sent(cell, rules)?)
 }
 
 /// The key without leading zeros, spaces and the case of letters.
