@@ -2,21 +2,16 @@
 //! and can be repeated.
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
-use tenantdesk::model::ALL;
-use tenantdesk::store::{Registry, StoreError, TenantFile};
+use serde_json::json;
 
 use crate::client::Client;
 use crate::disk::{Disk, Image, Loss, write};
 use crate::disk_faults::{CALLS, ERRORS};
-use crate::history::State;
 use crate::recorder::{Call, Fault, Recorder, temporary_directory};
 use crate::support::server::Output;
-use crate::support::{DataDir, Setup};
+use crate::support::{DataDir, Setup, database};
 use crate::{THREADS, in_threads};
 
 /// Commands that change data.
@@ -58,37 +53,37 @@ fn prepare() -> Image {
     Disk::of(data_dir.home()).after(Loss::Nothing)
 }
 
-/// Everything in a data directory that users see: tenants, keys, records. `None`: there is no data
-/// directory.
-fn content(data: &Path) -> Option<State> {
-    let registry = Registry::open(data).ok()?;
-    let mut state = State::new();
-    for (tenant, _) in registry.list_tenants().unwrap() {
-        let keys = registry.list_keys(tenant.id).unwrap();
-        let keys: Vec<String> = keys
-            .iter()
-            .map(|key| format!("{} {:?} {:?}", key.id, key.revoked_at, key.expires_at))
-            .collect();
-        let row = json!({"name": tenant.name, "suspended": tenant.suspension.is_some(), "keys": keys, "hash": tenant.password_hash});
-        state.insert(format!("tenant {}", tenant.id), row);
-        let file = TenantFile::open(data, tenant.id)
-            .unwrap_or_else(|error| panic!("tenant {}: {error}", tenant.id));
-        let read: Result<(), StoreError> = file.read(|reading| {
-            for resource in ALL {
-                reading.each(resource, |record| {
-                    let record: Value = serde_json::from_slice(&record.json(resource)).unwrap();
-                    state.insert(
-                        format!("{} {} {}", tenant.id, resource.plural, record["id"]),
-                        record,
-                    );
-                    Ok::<(), StoreError>(())
-                })?;
-            }
-            Ok(())
-        });
-        read.unwrap();
+/// The rows of the tables that users see: tenants, keys, records. `None`: there is no registry. A
+/// copy is read, so that the files stay as the command has left them.
+fn content(data_dir: &DataDir) -> Option<Vec<String>> {
+    if !data_dir.registry_file().exists() {
+        return None;
     }
-    Some(state)
+    let copy = temporary_directory();
+    write(&Disk::of(&data_dir.data()).after(Loss::Nothing), copy.path());
+    let registry = database(&copy.path().join("registry.db"));
+    let mut found = [rows(&registry, "tenants"), rows(&registry, "keys")].concat();
+    let mut ids = registry.prepare("SELECT id FROM tenants").unwrap();
+    let ids = ids.query_map([], |row| row.get::<_, i64>(0)).unwrap().map(Result::unwrap);
+    for id in ids {
+        let path = copy.path().join(format!("tenants/{id}.db"));
+        assert!(path.exists(), "tenant {id} has no file");
+        let file = database(&path);
+        found.extend(
+            ["customers", "employees", "hardware"].map(|table| rows(&file, table)).concat(),
+        );
+    }
+    Some(found)
+}
+
+fn rows(file: &rusqlite::Connection, table: &str) -> Vec<String> {
+    let mut select = file.prepare(&format!("SELECT * FROM {table} ORDER BY id")).unwrap();
+    let count = select.column_count();
+    let text = |row: &rusqlite::Row<'_>| {
+        let values: Vec<_> = (0..count).map(|at| row.get_ref_unwrap(at)).collect();
+        Ok(format!("{table} {values:?}"))
+    };
+    select.query_map([], text).unwrap().map(Result::unwrap).collect()
 }
 
 /// The shim on a copy of the prepared home.
@@ -106,7 +101,7 @@ fn run(recorder: &Recorder, command: &str) -> Output {
 fn try_fault(prepared: &Image, command: &str, fault: &Fault, what: &str) -> bool {
     let recorder = copy_of(prepared);
     let data = recorder.data_dir.data();
-    let before = content(&data);
+    let before = content(&recorder.data_dir);
     recorder.set_fault(fault);
     let output = run(&recorder, command);
     let hits = recorder.end_fault();
@@ -117,7 +112,7 @@ fn try_fault(prepared: &Image, command: &str, fault: &Fault, what: &str) -> bool
         matches!(output.code, Some(0 | 1)) && !output.stderr.contains("panicked"),
         "{what}: {output:?}"
     );
-    let after = content(&data);
+    let after = content(&recorder.data_dir);
     if output.code == Some(1) {
         assert!(
             output.stderr.lines().last().is_some_and(|line| line.contains(": ")),
@@ -127,7 +122,7 @@ fn try_fault(prepared: &Image, command: &str, fault: &Fault, what: &str) -> bool
             assert_eq!(output.stderr.lines().count(), 1, "{what}: not one line: {output:?}");
         }
         let unchanged =
-            after == before || before.is_none() && after.as_ref().is_some_and(State::is_empty);
+            after == before || before.is_none() && after.as_ref().is_some_and(Vec::is_empty);
         // After a sync that failed, the change may be there (contract section 11). A removal that
         // has begun is finished later. A suspension holds if only the wait for changes fails.
         let may_be_done = fault.call == Call::Sync

@@ -9,7 +9,6 @@ use crate::client::{Client, observe};
 use crate::disk::{Disk, Image, Loss, write};
 use crate::history::State;
 use crate::recorder::{Recorder, temporary_directory};
-use crate::support::in_process::AppServer;
 use crate::support::random::Random;
 use crate::support::{DataDir, Setup};
 use crate::{THREADS, in_threads};
@@ -53,7 +52,7 @@ impl Fixture {
     }
 
     /// Flips one bit of `file`, and examines what becomes of it. Returns whether `check` finds it.
-    fn flip(&self, server: &AppServer, file: &str, random: &mut Random) -> bool {
+    fn flip(&self, file: &str, random: &mut Random) -> bool {
         let mut files = self.files.clone();
         let content = Arc::make_mut(files.get_mut(file).unwrap().as_mut().unwrap());
         let (place, bit) = (choose(content, random), random.below(8));
@@ -63,9 +62,13 @@ impl Fixture {
         let what = format!("bit {bit} of byte {place} of {file}");
         let data_dir = DataDir::in_home(home, false);
         let is_tenants = file.starts_with(TENANT);
-        match server.open(&data_dir) {
-            Ok(_app) => self.ask(&data_dir, is_tenants, &what),
-            Err(error) => assert!(!is_tenants, "{what}: the service does not start: {error}"),
+        match Setup::without_rate_limit().try_start_at(&data_dir) {
+            Ok(mut server) => {
+                self.ask(&data_dir, is_tenants, &what);
+                server.kill();
+                assert!(!server.log().contains("panicked"), "{what}: {}", server.log());
+            }
+            Err(log) => assert!(!is_tenants, "{what}: the service does not start: {log}"),
         }
         let mut found = damaged(&data_dir);
         let is_found = !found.is_empty();
@@ -105,9 +108,11 @@ impl Fixture {
 
 /// The databases in which `check` finds a problem.
 fn damaged(data_dir: &DataDir) -> Vec<String> {
-    let findings = tenantdesk::store::backup::check::check(&data_dir.data()).unwrap();
-    let damaged = findings.into_iter().filter(|finding| !finding.problems.is_empty());
-    damaged.map(|finding| finding.database).collect()
+    let output = data_dir.cli(&["--json", "check"]);
+    assert!(!output.stderr.contains("panicked"), "{output:?}");
+    let findings = output.json();
+    let damaged = findings.as_array().unwrap().iter().filter(|finding| finding["ok"] == false);
+    damaged.map(|finding| finding["database"].as_str().unwrap().to_owned()).collect()
 }
 
 /// A place in a file: at the start of a page, where SQLite keeps the structure, or at a byte that
@@ -126,9 +131,9 @@ fn proof_bits_that_flip() {
     let fixture = Fixture::new();
     let places = if crate::moments().is_some() { 1_000 } else { 64 };
     let found: usize = in_threads(|part| {
-        let (server, mut random) = (AppServer::start(), Random::new(part as u64));
+        let mut random = Random::new(part as u64);
         let files = (part..places).step_by(THREADS).map(|number| number / THREADS % FILES.len());
-        files.filter(|file| fixture.flip(&server, FILES[*file], &mut random)).count()
+        files.filter(|file| fixture.flip(FILES[*file], &mut random)).count()
     })
     .into_iter()
     .sum();

@@ -7,86 +7,39 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
-use tenantdesk::clock::Clock;
-use tenantdesk::secret;
-use tenantdesk::store::Registry;
-use tenantdesk::store::backup::check::check;
-use tenantdesk::store::backup::restore::{Restore, restore};
-
 use crate::client::{client_of, observe, of_client, send};
 use crate::disk::{Disk, Loss, digest};
 use crate::history::{Candidate, Change, History, State, mismatch, without_stamps};
 use crate::recorder::temporary_directory;
 use crate::run::{ClientRun, Run};
-use crate::support::in_process::{AppServer, OpenApp};
-use crate::support::{Api, DataDir, Setup, TestServer};
+use crate::support::browser::Browser;
+use crate::support::{Api, DataDir, Setup};
 
-/// How a directory is examined.
-#[derive(Clone, Copy)]
-pub(crate) enum With<'a> {
-    /// The library in this process, which is fast.
-    Library(&'a AppServer),
-    /// The shipped binary, with the commands that an operator repeats.
-    Binary,
-}
-
-impl With<'_> {
-    fn is_binary(self) -> bool {
-        matches!(self, With::Binary)
-    }
-}
-
-/// A service on the directory.
-enum Service<'a> {
-    Library(OpenApp<'a>),
-    Binary(TestServer),
-}
-
-impl<'a> Service<'a> {
-    fn start(data_dir: &Arc<DataDir>, run: &Run, with: With<'a>) -> Service<'a> {
-        match with {
-            With::Library(server) => match server.open(data_dir) {
-                Ok(app) => Service::Library(app),
-                Err(error) => panic!("the service does not start: {error}"),
-            },
-            With::Binary => {
-                let setup = Setup::without_rate_limit();
-                let setup = run.serve.iter().fold(setup, |setup, option| setup.option(option));
-                Service::Binary(setup.start_at(Arc::clone(data_dir)))
-            }
-        }
-    }
-
-    fn stop(self) {
-        match self {
-            Service::Library(app) => drop(app),
-            Service::Binary(mut server) => server.stop(),
-        }
-    }
-}
-
-/// Examines the directory `data_dir` that `run` left at `moment`.
-pub(crate) fn examine(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<'_>) {
+/// Examines the directory `data_dir` that `run` left at `moment`. If `thorough`, also tries all
+/// passwords, and repeats the commands that were interrupted.
+pub(crate) fn examine(data_dir: &Arc<DataDir>, run: &Run, moment: usize, thorough: bool) {
     if !run.repeated.is_empty() && !data_dir.registry_file().exists() {
         assert!(run.registry.last_acknowledged(moment).is_none(), "the data directory is lost");
-        if with.is_binary() {
+        if thorough {
             repeat_in_empty_directory(data_dir, run);
         }
         return;
     }
-    assert_checked(data_dir, run, moment, with);
-    let service = Service::start(data_dir, run, with);
-    let (registry, taken) = examine_registry(data_dir, run, moment, with);
+    assert_checked(data_dir, run, moment);
+    let setup = Setup::without_rate_limit();
+    let setup = run.serve.iter().fold(setup, |setup, option| setup.option(option));
+    let mut server = setup.start_at(Arc::clone(data_dir));
+    let (registry, taken) = examine_registry(data_dir, run, moment, thorough);
     for client in &run.clients {
         if registry.get(&format!("key {}", client.key)) == Some(&json!("active")) {
             examine_client(data_dir, run, client, moment);
         }
     }
-    service.stop();
+    server.stop();
     examine_backups(data_dir, run, moment);
-    if with.is_binary() {
+    if thorough {
         repeat_commands(data_dir, run, moment, taken);
-        assert_eq!(problems(&data_dir.data()), "", "after the server was started and stopped");
+        assert_intact(data_dir, "after the server was started and stopped");
     }
 }
 
@@ -94,7 +47,7 @@ pub(crate) fn examine(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: W
 const OLDER: &str = "was written by an older version";
 
 /// The check before any start is clean.
-fn assert_checked(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<'_>) {
+fn assert_checked(data_dir: &DataDir, run: &Run, moment: usize) {
     if !data_dir.data().exists() {
         let nothing = run.registry.last_acknowledged(moment).is_none()
             && run.registry.candidates(0)[0].state.is_empty();
@@ -102,36 +55,19 @@ fn assert_checked(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<
         return;
     }
     let is_empty = run.registry.state(run.registry.last_acknowledged(moment)).is_empty();
-    match with {
-        // Without a registry the command fails, as long as none was reported made.
-        _ if is_empty && !data_dir.registry_file().exists() => (),
-        With::Library(_) => {
-            let problems = problems(&data_dir.data());
-            assert!(
-                problems.is_empty() || run.migrates && problems.contains(OLDER),
-                "before any start: {problems}"
-            );
-        }
-        With::Binary => {
-            let output = data_dir.cli(&["check"]);
-            if run.migrates && format!("{output:?}").contains(OLDER) {
-                return;
-            }
-            assert_eq!(output.code, Some(0), "`check` before any start: {output:?}");
-        }
+    // Without a registry the command fails, as long as none was reported made.
+    if is_empty && !data_dir.registry_file().exists() {
+        return;
     }
+    let output = data_dir.cli(&["check"]);
+    let is_older = run.migrates && format!("{output:?}").contains(OLDER);
+    assert!(is_older || output.code == Some(0), "`check` before any start: {output:?}");
 }
 
-/// The problems that `check` finds.
-fn problems(data: &Path) -> String {
-    let findings = match check(data) {
-        Ok(findings) => findings,
-        Err(error) => return error.to_string(),
-    };
-    let found = findings.into_iter().filter(|finding| !finding.problems.is_empty());
-    found
-        .map(|finding| format!("{}: {}; ", finding.database, finding.problems.join(", ")))
-        .collect()
+#[track_caller]
+fn assert_intact(data_dir: &DataDir, when: &str) {
+    let output = data_dir.cli(&["check"]);
+    assert_eq!(output.code, Some(0), "{when}: {output:?}");
 }
 
 /// Compares tenants, keys and passwords. Returns them, and the command that was not acknowledged
@@ -140,15 +76,14 @@ fn examine_registry(
     data_dir: &Arc<DataDir>,
     run: &Run,
     moment: usize,
-    with: With<'_>,
+    thorough: bool,
 ) -> (State, Option<usize>) {
     let mut found = State::new();
-    let registry = Registry::open(&data_dir.data()).unwrap_or_else(|error| panic!("{error}"));
-    for (tenant, keys) in registry.list_tenants().unwrap() {
+    for tenant in data_dir.cli_json(&["tenant", "list"]).as_array().unwrap() {
         if !run.serve.is_empty() {
-            assert_eq!(keys, 1, "{} has been made without its key", tenant.name);
+            assert_eq!(tenant["keys"], 1, "{tenant} has been made without its key");
         }
-        found.insert(format!("tenant {}", tenant.name), json!(true));
+        found.insert(format!("tenant {}", tenant["name"].as_str().unwrap()), json!(true));
     }
     let secrets: BTreeSet<&str> =
         names(&run.registry).filter_map(|name| name.strip_prefix("key ")).collect();
@@ -160,7 +95,7 @@ fn examine_registry(
         }
     }
     let mut candidates = run.registry.candidates(moment);
-    if with.is_binary() && !run.serve.is_empty() {
+    if !run.serve.is_empty() {
         // `serve --create-tenant` makes what is missing.
         candidates.iter_mut().for_each(|candidate| {
             candidate.state.insert("tenant acme".to_owned(), json!(true));
@@ -168,24 +103,18 @@ fn examine_registry(
     }
     let candidate =
         assert_one_of("the registry", &found, &candidates, |name| !name.starts_with("password "));
-    for (name, expected) in &candidate.state {
-        if let Some(tenant) = name.strip_prefix("password ") {
-            let row = registry.find_tenant(tenant).unwrap();
-            // Of one that was being changed, the new one is tried as well.
-            let accepted = candidates
-                .iter()
-                .filter_map(|candidate| candidate.state.get(name))
-                .chain([expected]);
-            let passwords: BTreeSet<&str> =
-                accepted.filter_map(|password| password.as_str()).collect();
-            let hash = row.map(|row| row.password_hash);
-            let is_known =
-                passwords.iter().any(|password| secret::verify_password(password, hash.as_deref()));
-            assert!(
-                is_known || !with.is_binary() && !moment.is_multiple_of(8),
-                "the password of {tenant} is lost"
-            );
-        }
+    // A hash takes its time.
+    let passwords = candidate.state.iter().filter(|_| thorough || moment.is_multiple_of(8));
+    for (name, expected) in passwords {
+        let Some(tenant) = name.strip_prefix("password ") else { continue };
+        // Of one that was being changed, the new one is tried as well.
+        let changed = candidates.iter().filter_map(|candidate| candidate.state.get(name));
+        let accepted: BTreeSet<&str> =
+            changed.chain([expected]).filter_map(|password| password.as_str()).collect();
+        let mut admin = Browser::at(data_dir, "127.0.0.1");
+        let is_known =
+            accepted.iter().any(|password| admin.sign_in(tenant, password).status == 303);
+        assert!(is_known, "the password of {tenant} is lost");
     }
     (found, candidate.unacknowledged)
 }
@@ -308,15 +237,10 @@ static COMPLETE: Mutex<BTreeSet<[u8; 32]>> = Mutex::new(BTreeSet::new());
 
 /// Restores a backup.
 fn assert_complete(source: &Path) {
-    let target = temporary_directory();
-    let data = target.path().join("data");
-    let now = Clock::system().now();
-    let request =
-        Restore { data_dir: &data, source, tenant: None, new_name: None, force: false, now };
-    if let Err(error) = restore(&request) {
-        panic!("the backup {} is not complete: {error}", source.display());
-    }
-    assert_eq!(problems(&data), "", "of the backup {}", source.display());
+    let target = DataDir::in_home(temporary_directory(), false);
+    let output = target.cli(&["restore", source.to_str().unwrap()]);
+    assert_eq!(output.code, Some(0), "the backup {} is not complete: {output:?}", source.display());
+    assert_intact(&target, "of a backup");
 }
 
 /// The operator empties the data directory and repeats what was interrupted.
@@ -326,7 +250,7 @@ fn repeat_in_empty_directory(data_dir: &Arc<DataDir>, run: &Run) {
     }
     let output = data_dir.cli(&run.repeated);
     assert_eq!(output.code, Some(0), "the repeat of `{}`: {output:?}", run.repeated.join(" "));
-    assert_eq!(problems(&data_dir.data()), "", "after the repeat");
+    assert_intact(data_dir, "after the repeat");
 }
 
 /// The operator repeats what was under way, unless it has taken effect, and makes a backup.

@@ -7,17 +7,16 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use crate::disk::{Image, Loss, digest, write};
-use crate::examination::{With, examine};
+use crate::examination::examine;
 use crate::failed_syncs;
 use crate::history::History;
 use crate::recorder::{Kind, Record, temporary_directory};
 use crate::run::{self, Run};
 use crate::support::DataDir;
-use crate::support::in_process::AppServer;
 use crate::support::random::Random;
 
-/// One disk in so many is examined with the shipped binary.
-const BINARY: usize = 12;
+/// One disk in so many is examined thoroughly.
+const THOROUGH: usize = 12;
 
 /// The moments without `CRASH_MOMENTS`.
 const SAMPLE: usize = 6;
@@ -57,12 +56,11 @@ pub(crate) fn fail_at(run: &Run, moments: &[usize]) -> Report {
     thread::scope(|scope| {
         for _ in 0..crate::THREADS {
             scope.spawn(|| {
-                let server = AppServer::start();
                 loop {
                     let case = receiver.lock().unwrap().recv();
                     let Ok(case) = case else { return };
                     let number = examined.fetch_add(1, Ordering::Relaxed);
-                    if let Some(finding) = judge(run, &server, &case, number) {
+                    if let Some(finding) = judge(run, &case, number.is_multiple_of(THOROUGH)) {
                         findings.lock().unwrap().push(finding);
                     }
                 }
@@ -136,17 +134,14 @@ fn obligations(run: &Run, moment: usize) -> Vec<(Option<usize>, usize)> {
     [of(&run.registry), (None, backups)].into_iter().chain(clients).collect()
 }
 
-/// Examines one disk, most of them with the library. The shipped binary must confirm a finding of
-/// the library, because it does more at its start.
-fn judge(run: &Run, server: &AppServer, case: &Case, number: usize) -> Option<Finding> {
-    let try_with = |with| {
-        let home = temporary_directory();
-        write(&case.image, home.path());
-        let data_dir = DataDir::in_home(home, false);
-        catch_unwind(AssertUnwindSafe(|| examine(&data_dir, run, case.moment, with))).err()
-    };
-    let is_sound = !number.is_multiple_of(BINARY) && try_with(With::Library(server)).is_none();
-    let payload = if is_sound { return None } else { try_with(With::Binary)? };
+/// Examines one disk.
+fn judge(run: &Run, case: &Case, thorough: bool) -> Option<Finding> {
+    let home = temporary_directory();
+    write(&case.image, home.path());
+    let data_dir = DataDir::in_home(home, false);
+    let examined =
+        catch_unwind(AssertUnwindSafe(|| examine(&data_dir, run, case.moment, thorough)));
+    let payload = examined.err()?;
     let text = payload.downcast_ref::<String>().cloned();
     let text = text
         .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))

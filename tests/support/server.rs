@@ -550,10 +550,19 @@ impl Setup {
     /// Starts on an existing data directory.
     #[track_caller]
     pub(crate) fn start_at(self, data_dir: Arc<DataDir>) -> TestServer {
-        let (child, log, output) = self.spawn(&data_dir);
-        let mut server = TestServer { data_dir, setup: self, child: Some(child), log, output };
-        server.await_address();
-        server
+        self.try_start_at(&data_dir).unwrap_or_else(|log| panic!("the server ended: {log}"))
+    }
+
+    /// The same. If the server ends, returns its log.
+    pub(crate) fn try_start_at(self, data_dir: &Arc<DataDir>) -> Result<TestServer, String> {
+        let (child, log, output) = self.spawn(data_dir);
+        let (data_dir, child) = (Arc::clone(data_dir), Some(child));
+        let mut server = TestServer { data_dir, setup: self, child, log, output };
+        if server.await_address() {
+            return Ok(server);
+        }
+        server.ended();
+        Err(server.log())
     }
 
     /// The running process, its log and its output.
@@ -673,18 +682,22 @@ impl TestServer {
         Setup::without_rate_limit().start_with_api()
     }
 
+    /// Waits until the server says where it listens. False if it ends.
     #[track_caller]
-    fn await_address(&mut self) {
-        let address = until("the server says where it listens", || {
-            let ended = self.child.as_mut().unwrap().try_wait().unwrap();
-            assert!(ended.is_none(), "the server ended: {}", self.log());
+    fn await_address(&mut self) -> bool {
+        let scheme = if self.setup.https { "https" } else { "http" };
+        let start = format!("listening on {scheme}://");
+        let address = until("the server says where it listens, or ends", || {
+            let has_ended = self.child.as_mut().unwrap().try_wait().unwrap().is_some();
             let output = self.output();
-            let scheme = if self.setup.https { "https" } else { "http" };
-            let start = format!("listening on {scheme}://");
-            let line = output.lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned));
-            line.filter(|_| output.ends_with('\n'))
+            let address = output.lines().find_map(|line| line.strip_prefix(&start)?.parse().ok());
+            let is_known = address.is_some() && output.ends_with('\n');
+            (has_ended || is_known).then_some(address.filter(|_| !has_ended))
         });
-        self.data_dir.set_address(address.parse().unwrap());
+        if let Some(address) = address {
+            self.data_dir.set_address(address);
+        }
+        address.is_some()
     }
 
     /// The log of the server so far.
@@ -745,9 +758,8 @@ impl TestServer {
         if self.child.is_some() {
             self.stop();
         }
-        let (child, log, output) = self.setup.spawn(&self.data_dir);
-        (self.child, self.log, self.output) = (Some(child), log, output);
-        self.await_address();
+        let ended = self.try_restart();
+        assert_eq!(ended, None, "the server ended: {}", self.log());
     }
 
     /// Starts the server again, which has ended. Returns its exit code if it ends at once, too.
@@ -755,17 +767,7 @@ impl TestServer {
     pub(crate) fn try_restart(&mut self) -> Option<i32> {
         let (child, log, output) = self.setup.spawn(&self.data_dir);
         (self.child, self.log, self.output) = (Some(child), log, output);
-        let ended = until("the server listens or ends", || {
-            if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
-                return Some(true);
-            }
-            self.output().contains("listening on").then_some(false)
-        });
-        if ended {
-            return self.ended().code();
-        }
-        self.await_address();
-        None
+        if self.await_address() { None } else { self.ended().code() }
     }
 
     /// Waits until the server has ended because the disk refused to sync, which it says once.
