@@ -107,36 +107,3 @@ impl JsonWriter {
         self.needs_comma = true;
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_comma_stands_between_values_and_nowhere_else() {
-        let mut json = JsonWriter::default();
-        json.begin_object();
-        json.member("a", "\"\n");
-        json.name("t");
-        json.text("ü ~");
-        json.name("u");
-        json.text("\u{1f}\\");
-        json.name("b");
-        json.begin_array();
-        for number in [1, 2] {
-            json.value(&number);
-            json.begin_object();
-            json.end_object();
-        }
-        let start = json.take();
-        json.raw(b"[null]");
-        json.end_array();
-        json.member("c", &None::<i64>);
-        json.end_object();
-        let text = String::from_utf8([start, json.take()].concat()).unwrap();
-        assert_eq!(
-            text,
-            r#"{"a":"\"\n","t":"ü ~","u":"\u001f\\","b":[1,{},2,{},[null]],"c":null}"#
-        );
-    }
-}

@@ -206,16 +206,3 @@ pub(super) fn insufficient_scope(scopes: Scopes, conjunction: &str) -> ApiError 
 pub fn label(path: &str) -> &'static str {
     find(path).map_or(metrics::OTHER, |(path, _)| path)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_label_is_the_path_without_the_prefix() {
-        for path in ["/customers.php", "/changes.php", "/batch.php", "/docs"] {
-            assert_eq!((label(path), label(&format!("/v1{path}"))), (path, path));
-        }
-        assert_eq!(label("/v1/v1/changes.php"), metrics::OTHER);
-    }
-}

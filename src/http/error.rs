@@ -428,35 +428,3 @@ impl From<Inactive> for ApiError {
         ApiError::new(ErrorCode::TenantInactive, message)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{ALL, CUSTOMER, EMPLOYEE, FieldCode, Value as Scalar, Version};
-
-    #[test]
-    fn every_rejection_has_an_error_code() {
-        let [name, number, customer] =
-            [&CUSTOMER.fields[0], &CUSTOMER.fields[1], &EMPLOYEE.fields[0]];
-        let fault = |code| vec![FieldError { code, ..name.missing() }];
-        let references = ALL.iter().flat_map(|of| of.fields).filter_map(|field| field.references);
-        let missing = references.map(|target| Rejection::MissingReference(customer, target, 7));
-        for rejection in missing.chain([
-            Rejection::InvalidFields(fault(FieldCode::Required)),
-            Rejection::InvalidFields(fault(FieldCode::WrongType)),
-            Rejection::NotFound(&CUSTOMER, RecordId(7)),
-            Rejection::AmbiguousRecord(&CUSTOMER, number, vec![RecordId(7)]),
-            Rejection::PreconditionFailed { present: None, has_only_weak_tags: false },
-            Rejection::RecordExists(RecordId(7), Version(1)),
-            Rejection::OtherCustomer { employee: 1, customer: 1, named: Scalar::Null },
-            Rejection::HasDependents {
-                resource: &CUSTOMER,
-                details: String::new(),
-                counts: vec![(&EMPLOYEE, 1)],
-            },
-        ]) {
-            let code = ErrorCode::named(rejection.code());
-            assert_ne!(code, ErrorCode::InternalError, "{rejection:?}");
-        }
-    }
-}

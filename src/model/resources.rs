@@ -558,13 +558,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_by_resource_have_the_order_of_all() {
-        for resource in ALL {
-            assert_eq!(*resource.by_resource(&ALL), resource);
-        }
-    }
-
-    #[test]
     fn no_two_members_of_a_record_have_the_same_name() {
         for resource in ALL {
             let fields = resource.fields.iter().map(|field| field.name);
@@ -576,18 +569,5 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), count, "{}", resource.plural);
         }
-    }
-
-    #[test]
-    fn a_natural_key_names_its_resource() {
-        let names = |resource: &Resource| {
-            let keys = resource.natural_references().iter();
-            keys.map(|key| (key.name.as_str(), key.field.name)).collect::<Vec<_>>()
-        };
-        let customer = [("customer_number", "customer_id"), ("customer_email", "customer_id")];
-        let employee = [("employee_number", "employee_id"), ("employee_email", "employee_id")];
-        assert_eq!(names(&CUSTOMER), []);
-        assert_eq!(names(&EMPLOYEE), customer);
-        assert_eq!(names(&HARDWARE), [employee, customer].concat());
     }
 }

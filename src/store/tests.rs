@@ -1,7 +1,6 @@
 //! Migrations: files of 1.0.0 become files of the present version.
 
 use std::fs;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -9,11 +8,8 @@ use serde_json::{Map, Value as Json};
 
 use super::data_dir::TENANT;
 use super::database::{Database, Role, Schema, differences};
-use super::registry::{Admin, KeyRow};
 use super::*;
-use crate::clock::Clock;
-use crate::config::Config;
-use crate::model::{ALL, CUSTOMER, RecordId, TenantId};
+use crate::model::{ALL, TenantId};
 
 const ACME: TenantId = TenantId(1);
 
@@ -125,26 +121,6 @@ fn files_of_1_0_0_get_the_present_schema_and_keep_their_content() {
     assert_has_records(data);
 }
 
-#[test]
-fn the_registry_of_1_0_0_is_used_as_a_new_one_is() {
-    let directory = data_dir(1);
-    let data = directory.path();
-    drop(DataDir::open_to_serve(data).unwrap());
-    let registry = Registry::open(data).unwrap();
-    assert_eq!(registry.find_tenant("acme").unwrap().unwrap().id, ACME);
-    let key = registry.list_keys(ACME).unwrap().remove(0);
-    let now = Clock::system().now();
-    let replaced = registry
-        .administer(ACME, Admin::CommandLine, now)
-        .replace_key(key.id, jiff::Span::new())
-        .unwrap();
-    let change = |key: &mut KeyRow| key.rate_limit = NonZeroU32::new(7);
-    registry.administer(ACME, Admin::CommandLine, now).change_key(replaced.new.id, change).unwrap();
-    let events = registry.admin_changes(ACME, 10).unwrap();
-    let actions: Vec<&str> = events.iter().map(|event| event.action.as_str()).collect();
-    assert_eq!(actions[..2], ["key limit changed", "key replaced"]);
-}
-
 /// The schema of the next version, which has a further column.
 fn next_schema(step: &'static str) -> &'static Schema {
     let sql = TENANT.sql.replacen("CREATE TABLE customers (", "CREATE TABLE customers (n TEXT,", 1);
@@ -177,33 +153,4 @@ fn the_next_version_adds_and_fills_a_column_or_changes_nothing() {
     let file = next.open(Role::Reader).unwrap();
     assert_eq!(rows(&file, "SELECT n FROM customers"), rows(&file, "SELECT name FROM customers"));
     assert_eq!(next.migrate().unwrap(), None);
-}
-
-#[test]
-fn a_file_of_another_version_is_left_as_it_is_and_others_are_served() {
-    let directory = data_dir(2);
-    let data = directory.path();
-    let file = data_dir::tenant_database(data, ACME);
-    for (version, expected) in [
-        (TENANT.first - 1, "before 1.0.0 (schema 5, this binary needs 7); let"),
-        (TENANT.version() + 1, "use that version"),
-    ] {
-        open_as_it_is(file.path()).pragma_update(None, "user_version", version).unwrap();
-        drop(DataDir::open_to_serve(data).unwrap());
-        let refused = TenantFile::open(data, ACME).unwrap_err().to_string();
-        assert!(refused.contains(expected), "{refused}");
-        let found = rows(
-            &open_as_it_is(file.path()),
-            "SELECT CAST(user_version AS TEXT) FROM pragma_user_version",
-        );
-        assert_eq!(found, [version.to_string()]);
-        let tenants = Tenants::new(
-            std::sync::Arc::new(Registry::open(data).unwrap()),
-            Config::new("").tenants,
-        );
-        assert_eq!(tenants.open(ACME).err().map(|error| error.code), Some(StoreCode::OtherSchema));
-        let other = tenants.open(TenantId(2)).unwrap();
-        let deadline = Deadline::new(&std::sync::Arc::default());
-        assert!(other.read(deadline, |reading| reading.exists(&CUSTOMER, RecordId(1))).unwrap());
-    }
 }

@@ -284,9 +284,6 @@ fn by_api(fixture: &Fixture, change: &Change) -> Result<(), StoreError> {
     transaction.commit()
 }
 
-/// The fields of the model: name, phone, city, a date, and two custom fields.
-const FIELDS: [&str; 6] = ["name", "phone", "city", "customer_since", "custom.a", "custom.b"];
-
 /// What a cell of the file becomes, or `None` for a conflict: the promise, word by word.
 fn merged<'v>(then: &'v str, now: &'v str, cell: &'v str) -> Option<&'v str> {
     if cell == then || cell == now {
@@ -298,73 +295,7 @@ fn merged<'v>(then: &'v str, now: &'v str, cell: &'v str) -> Option<&'v str> {
     }
 }
 
-fn line(id: usize, values: &[String]) -> String {
-    format!("{id},{}", values.join(","))
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
-
-    /// Each of `changes` and `edits` is a record, a field and the number of a value.
-    #[test]
-    fn the_merge_is_that_of_the_model(
-        changes in prop::collection::vec((0_usize..4, 0_usize..6, 0_usize..3), 0..12),
-        edits in prop::collection::vec((0_usize..4, 0_usize..6, 0_usize..3), 0..12),
-    ) {
-        let value = |field: usize, number: usize| match (FIELDS[field], number) {
-            ("name", number) => format!("Name {number}"),
-            (_, 0) => String::new(),
-            ("customer_since", number) => format!("2026-01-0{number}"),
-            (_, number) => number.to_string(),
-        };
-        let header = FIELDS.join(",");
-        let then: Vec<Vec<String>> =
-            (0..4).map(|_| (0..6).map(|field| value(field, 1)).collect()).collect();
-        let fixture = Fixture::new();
-        let rows: Vec<String> = then.iter().map(|values| values.join(",")).collect();
-        fixture.accepts(&CUSTOMER, CSV, &format!("{header}\n{}\n", rows.join("\n")));
-        let (mut now, mut file) = (then.clone(), then.clone());
-        for (record, field, number) in changes {
-            now[record][field] = value(field, number);
-            let text = format!("id,{header}\n{}\n", line(record + 1, &now[record]));
-            fixture.import(by(&CUSTOMER, CSV, "id", LATER), text.as_bytes()).0.unwrap();
-        }
-        for (record, field, number) in edits {
-            file[record][field] = value(field, number);
-        }
-        let mut expected = now.clone();
-        let mut conflicts = Vec::new();
-        for record in 0..4 {
-            for field in 0..6 {
-                match merged(&then[record][field], &now[record][field], &file[record][field]) {
-                    Some(value) => expected[record][field] = value.to_owned(),
-                    None => conflicts.push(format!("line {}: {}", record + 2, FIELDS[field])),
-                }
-            }
-        }
-        let rows: Vec<String> = file
-            .iter()
-            .enumerate()
-            .map(|(id, values)| format!("{},{EXPORTED}", line(id + 1, values)))
-            .collect();
-        let text = format!("id,{header},updated_at\n{}\n", rows.join("\n"));
-        let (_, errors) = fixture.import(by(&CUSTOMER, CSV, "id", NOW), text.as_bytes());
-        let found: Vec<String> = errors
-            .iter()
-            .map(|error| error.split(": changed_meanwhile").next().unwrap().to_owned())
-            .collect();
-        prop_assert_eq!(&found, &conflicts);
-        let stored = if conflicts.is_empty() { &expected } else { &now };
-        let csv = fixture.export(1, &CUSTOMER, CSV);
-        for (record, values) in records(&csv).iter().zip(stored) {
-            for (field, value) in FIELDS.iter().zip(values) {
-                prop_assert_eq!(record.get(*field).map_or("", String::as_str), value);
-            }
-        }
-    }
-}
-
-/// The fields of the model of devices. The employee 1 works at the customer 1, and so on.
+/// The fields of the model. The employee 1 works at the customer 1, and so on.
 const DEVICE: [&str; 7] = [
     "name",
     "customer_id",

@@ -655,34 +655,11 @@ fn a_row_that_cannot_be_taken_for_an_update_says_why() {
 }
 
 #[test]
-fn an_empty_field_with_a_default_fails_in_the_first_update_as_in_the_second() {
-    let fixture = Fixture::new();
-    let by_number = update(&CUSTOMER, CSV, "customer_number");
-    let text = |status: &str| format!("customer_number,name,status\nK-1,Eins,{status}\n");
-    assert_eq!(fixture.rejects(by_number, text("").as_bytes()), ["line 2: status: required"]);
-    let (outcome, errors) = fixture.import(by_number, text("active").as_bytes());
-    assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));
-    assert_eq!(fixture.rejects(by_number, text("").as_bytes()), ["line 2: status: required"]);
-}
-
-#[test]
 fn a_line_that_ends_early_says_so() {
     let (_, errors) = Fixture::new().import(import(&CUSTOMER, JSON), b"{\"name\": \"Eins\"");
     let message = "line 1: -: invalid_row: The line alone is not a JSON object: it ends before the \
                    object is complete at line 1 column 15.";
     assert_eq!(errors, [message]);
-}
-
-#[test]
-fn an_update_is_by_the_id_or_by_a_text_that_is_a_filter() {
-    for name in ["id", "name", "customer_number", "email", "city"] {
-        assert!(Mode::update_by(&CUSTOMER, name).is_ok(), "{name}");
-    }
-    for name in ["notes", "status", "customer_since", "created_at", "customer_id", "emial"] {
-        assert!(Mode::update_by(&CUSTOMER, name).is_err(), "{name}");
-    }
-    let message = Mode::update_by(&CUSTOMER, "emial").unwrap_err();
-    assert_eq!(message, "Unknown field \"emial\". Did you mean \"email\"?");
 }
 
 #[test]

@@ -69,6 +69,8 @@ fn everything_is_restored_on_another_machine() {
     api.call("DELETE", id).key(&uuid()).send().is(204);
     server.cli(&["backup", "backups"]).done();
     let data_dir = DataDir::new(false);
+    std::fs::create_dir(data_dir.data()).unwrap();
+    std::fs::write(data_dir.data().join(".gitignore"), "*").unwrap();
     let backups = server.home().join("backups");
     let restored = data_dir.cli(&["--json", "restore", backups.to_str().unwrap()]).done();
     assert_eq!(restored.json()["tenants"][0]["records"]["customers"], 1);

@@ -254,7 +254,7 @@ fn tenant_password_takes_a_line_or_makes_one() {
         let output = set(&good).done();
         assert!(!output.stdout.contains(good.trim()), "one that was given is not printed");
     }
-    for bad in ["", "\n", "eleven char\n", &format!("{}\n", "x".repeat(129))] {
+    for bad in ["", "\n", &"ä".repeat(11), &format!("{}\n", "x".repeat(129))] {
         set(bad).fails_saying("password");
     }
     let stored = std::fs::read(data_dir.registry_file()).unwrap();

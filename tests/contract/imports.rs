@@ -309,13 +309,14 @@ fn an_import_holds_no_lock_while_a_workbook_is_parsed() {
 
 /// The next change would wait until it is copied into the file.
 #[test]
-fn an_import_leaves_nothing_in_the_wal() {
+fn an_import_into_an_empty_table_leaves_an_intact_file_and_nothing_in_the_wal() {
     let data_dir = DataDir::new(false);
     let tenant = data_dir.tenant("acme");
     write_rows(&data_dir, "c.csv", 1_000);
     succeeds(start_import(&data_dir, &["customers", "c.csv"]));
     let wal = tenant.file().with_extension("db-wal");
     assert_eq!(std::fs::metadata(wal).map_or(0, |wal| wal.len()), 0);
+    data_dir.cli(&["check"]).done();
 }
 
 /// It makes durable what the command before it may have left, when no other command writes.

@@ -88,9 +88,25 @@ fn a_condition_that_cannot_be_read_is_refused() {
     let (_server, api) = TestServer::with_api();
     api.customer("Eins");
     let etag = etag(&api.get(ONE));
-    for malformed in
-        ["", ",", "1", "\"1", "*, \"1\"", "\"1\" \"2\"", "w/\"1\"", "W/1", etag.trim_matches('"')]
-    {
+    for malformed in [
+        "",
+        ",",
+        "1",
+        "\"1",
+        "1\"",
+        "*, \"1\"",
+        "\"1\", *",
+        "**",
+        "\"1\" \"2\"",
+        "\"1\"x",
+        "\"1\";",
+        "w/\"1\"",
+        "W/1",
+        "W /\"1\"",
+        "\"a b\"",
+        "'1'",
+        etag.trim_matches('"'),
+    ] {
         put(&api, malformed, "Zwei").fails_with(400, "bad_request").saying("If-Match");
         delete(&api, malformed).fails_with(400, "bad_request").saying("If-Match");
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tenantdesk::clock::Timestamp;
 
 use crate::support::server::{DataDir, Output, run};
-use crate::support::{ALL, TestServer, database, until};
+use crate::support::{ALL, TestServer, database};
 
 /// The state of one check.
 fn state(output: &Output, check: &str) -> String {

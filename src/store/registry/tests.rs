@@ -1,6 +1,5 @@
-use std::fs::{self, Permissions};
+use std::fs::{self};
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,16 +55,6 @@ impl Fixture {
         let now = self.clock.now();
         self.registry.create_session(tenant, &[hash; 32], CLIENT, now).unwrap()
     }
-}
-
-#[test]
-fn a_trial_is_over_at_the_end_of_its_date() {
-    let fixture = Fixture::new();
-    fixture.tenant("acme");
-    let trial = fixture.registry.set_trial("acme", "2026-11-20").unwrap();
-    assert_eq!(trial.state(fixture.clock.now()), "active");
-    fixture.clock.advance(Duration::from_secs(5 * 3600));
-    assert_eq!(trial.state(fixture.clock.now()), "trial_over");
 }
 
 #[test]
@@ -213,16 +202,6 @@ fn a_thousand_sign_ins_and_a_thousand_changes_are_kept() {
     let changes = fixture.registry.admin_changes(acme.id, 5_000).unwrap();
     assert!(changes.len() == 1_000 && changes.iter().all(|event| event.action == "key deleted"));
     assert_eq!(fixture.registry.sign_ins(acme.id, 5_000).unwrap(), sign_ins);
-}
-
-#[test]
-fn a_data_directory_that_is_there_keeps_its_mode() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
-    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
-    DataDir::create(path).unwrap();
-    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-    assert_eq!([mode(path), mode(&tenants_dir(path))], [0o755, 0o700]);
 }
 
 #[test]

@@ -13,14 +13,12 @@ use crate::api::list;
 use crate::api::query::Query;
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
-use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Scopes, Value};
+use crate::model::{CUSTOMER, Field, KeyId, ListQuery, RecordId, Scopes, Value};
 use crate::store::backup::check::change_log_problems;
 use crate::store::data_dir::{DataDir, TENANT};
-use crate::store::database::{Role, differences};
+use crate::store::database::Role;
 use crate::store::error::Rejection;
-use crate::store::records::{
-    Actor, Change, ChangeContext, ChangeKind, Draft, KeyLabel, Target, Writing,
-};
+use crate::store::records::{Actor, Change, ChangeContext, ChangeKind, KeyLabel, Writing};
 
 const ONE: TenantId = TenantId(1);
 
@@ -500,37 +498,6 @@ fn a_read_that_panics_gives_its_connection_back() {
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| tenant.read(deadline, read)));
         assert!(outcome.is_err() && exists(&tenant, 1));
     }
-}
-
-#[test]
-fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
-    let directory = data_dir(1);
-    add_customer(&tenants(&directory).open(ONE).unwrap(), "");
-    let mut file = TenantFile::open(directory.path(), ONE).unwrap();
-    let at = context().at;
-    let context =
-        ChangeContext { at, actor: Actor::Command { name: "import".to_owned(), run: Uuid::nil() } };
-    let employee = |n: usize| -> Vec<Value> {
-        let value = |field: &Field| match (field.kind, field.required) {
-            (Kind::Integer, _) => Value::Integer(1),
-            (_, true) => Value::Text(format!("e{n}@shop.example")),
-            _ => field.default_value(),
-        };
-        EMPLOYEE.fields.iter().map(value).collect()
-    };
-    let rows = 10_000;
-    let import = file.begin(Some(&EMPLOYEE), || ()).unwrap();
-    let writing = import.writing(&context);
-    for n in 0..rows {
-        let (resource, target, values) = (&EMPLOYEE, Target::New(None), employee(n));
-        writing.save(Draft { resource, target, values }).unwrap();
-    }
-    import.commit().unwrap();
-    let file = connect(&directory);
-    assert_eq!(differences(&file, &TENANT).unwrap(), [""; 0]);
-    assert_eq!(change_log_problems(&file, &TENANT).unwrap(), [""; 0]);
-    let check: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-    assert_eq!(check, "ok");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use recorder::{OWNERS, record};
 
 #[test]
 fn what_clients_see_has_an_order() {
-    let count = std::env::var("HISTORIES").map_or(3, |text| text.parse().unwrap());
+    let count = std::env::var("HISTORIES").map_or(5, |text| text.parse().unwrap());
     let first = seed("HISTORY_SEED");
     let syncs = Syncs::new();
     let (mut operations, mut unknown, mut undecided) = (0, 0, 0);
