@@ -145,7 +145,7 @@ impl AdminRequest<'_> {
         let outcome = match query.get("done") {
             "changed" => "is changed.",
             "revoked" => "is revoked. Requests with it are refused from now on.",
-            "deleted" => "is deleted. Requests with it are refused from now on.",
+            "deleted" => "is deleted. Requests with it are refused.",
             _ => return Ok(NO_NOTICE),
         };
         let events = self.registry.admin_changes(self.session.tenant.id, EVENTS)?;

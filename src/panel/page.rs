@@ -135,7 +135,7 @@ pub(super) fn inactivity(reason: Inactive, trial_until: Option<&str>) -> String 
             format!("The trial of this tenant ended on {last_day} (UTC).")
         }
         (Inactive::Moving, _) => {
-            "This tenant is on its way to another machine. Try again in a minute.".to_owned()
+            "This tenant is on its way to another machine, which takes some minutes.".to_owned()
         }
         _ => "The operator has suspended this tenant.".to_owned(),
     }

@@ -286,8 +286,8 @@ fn of_list(name: &str, resource: &'static Resource) -> Value {
             json!({ "type": "string", "maxLength": MAX_CURSOR }),
         ),
         "sort" => (
-            "The order; `id` if absent. A leading `-` means descending. Nulls come first. Records \
-             with the same value are ordered by `id`.",
+            "A field of the filters below, such as `name`, or `-name` for the descending order; `id` \
+             if absent. Nulls come first. Records with the same value are ordered by `id`.",
             sort_schema(resource),
         ),
         "total" => ("Whether the page has `total`, the number of all matching records.", {
