@@ -38,7 +38,7 @@ IdempotencyKey if your script may be killed and repeats the same change within 2
 #>
 function Connect-Desk {
     param(
-        [Parameter(Mandatory)] [string] $Url,
+        [Parameter(Mandatory)] [ValidatePattern('^https?://')] [string] $Url,
         [Parameter(Mandatory)] [string] $Key,
         [int] $PatienceSeconds = 120,
         [int] $TimeoutSeconds = 70
@@ -84,8 +84,8 @@ function Get-DeskRecord {
 <#
 .SYNOPSIS
 Creates a record with these Fields, and returns it. UpdateBy names a field. If a record has the same
-value in that field, the request changes that record instead. With IfAbsent, it changes nothing, and
-the error 412 precondition_failed has the record's Id.
+value in that field, the request changes that record instead. With IfAbsent, it leaves that record as
+it is, and returns an object with the record's id alone.
 #>
 function New-DeskRecord {
     param(
@@ -98,10 +98,16 @@ function New-DeskRecord {
         [string] $IdempotencyKey
     )
     $query = @{}
-    if ($UpdateBy) { $query['update_by'] = $UpdateBy }
+    # A name that is empty by mistake is an error, and no second record.
+    if ($PSBoundParameters.ContainsKey('UpdateBy')) { $query['update_by'] = $UpdateBy }
     $options = @{ Query = $query; Body = $Fields; IdempotencyKey = $IdempotencyKey }
     if ($IfAbsent) { $options['IfNoneMatch'] = '*' }
-    Invoke-Desk $Desk POST "/$Resource.php" @options
+    try {
+        Invoke-Desk $Desk POST "/$Resource.php" @options
+    } catch {
+        if ($null -eq $_.TargetObject.Id) { throw }
+        [pscustomobject] @{ id = $_.TargetObject.Id }
+    }
 }
 
 <#
@@ -119,7 +125,8 @@ function Set-DeskRecord {
         [string] $IfMatch,
         [string] $IdempotencyKey
     )
-    $options = @{ Body = $Fields; IfMatch = $IfMatch; IdempotencyKey = $IdempotencyKey }
+    $options = @{ Body = $Fields; IdempotencyKey = $IdempotencyKey }
+    if ($PSBoundParameters.ContainsKey('IfMatch')) { $options['IfMatch'] = $IfMatch }
     Invoke-Desk $Desk PUT "/$Resource.php" -Query @{ id = $Id } @options
 }
 
@@ -136,7 +143,8 @@ function Remove-DeskRecord {
         [string] $IfMatch,
         [string] $IdempotencyKey
     )
-    $options = @{ IfMatch = $IfMatch; IdempotencyKey = $IdempotencyKey }
+    $options = @{ IdempotencyKey = $IdempotencyKey }
+    if ($PSBoundParameters.ContainsKey('IfMatch')) { $options['IfMatch'] = $IfMatch }
     Invoke-Desk $Desk DELETE "/$Resource.php" -Query @{ id = $Id } @options
 }
 
@@ -181,7 +189,8 @@ function Invoke-Desk {
         [Parameter(Mandatory)] [string] $Path,
         [System.Collections.IDictionary] $Query = @{},
         $Body,
-        [string] $IfMatch,
+        # An ETag that is empty by mistake is an error. It would overwrite any version.
+        [ValidateNotNullOrEmpty()] [string] $IfMatch,
         [string] $IdempotencyKey,
         [string] $IfNoneMatch
     )
@@ -238,13 +247,22 @@ function ConvertTo-DeskValue($Value) {
     if ($isNumber -and ([double]::IsNaN($Value) -or [double]::IsInfinity($Value))) {
         throw "JSON cannot say $Value."
     }
+    $members = [ordered] @{}
     if ($Value -is [System.Collections.IDictionary]) {
-        $members = [ordered] @{}
         foreach ($name in $Value.Keys) { $members[$name] = ConvertTo-DeskValue $Value[$name] }
         return $members
     }
+    # An object of an answer, such as custom.
+    if ($Value -is [System.Management.Automation.PSCustomObject]) {
+        foreach ($one in $Value.PSObject.Properties) {
+            $members[$one.Name] = ConvertTo-DeskValue $one.Value
+        }
+        return $members
+    }
     if ($Value -is [System.Collections.IList]) {
-        $items = @(foreach ($item in $Value) { ConvertTo-DeskValue $item })
+        # ConvertTo-Json of 5.1 can write an array as an object with a count.
+        $items = [System.Collections.Generic.List[object]]::new()
+        foreach ($item in $Value) { $items.Add((ConvertTo-DeskValue $item)) }
         return , $items
     }
     $Value
@@ -259,11 +277,12 @@ function ConvertTo-DeskDate([datetime] $Date) {
 # The query string of an address.
 function ConvertTo-DeskQuery([System.Collections.IDictionary] $Query) {
     $pairs = foreach ($name in $Query.Keys) {
-        $value = $Query[$name]
+        $value = ConvertTo-DeskValue $Query[$name]
         # Leaving it out would find every record.
         if ($null -eq $value) { $value = 'null' }
         if ($value -is [bool]) { $value = "$value".ToLowerInvariant() }
-        if ($value -is [datetime]) { $value = ConvertTo-DeskDate $value }
+        # Two includes, for example.
+        if ($value -is [System.Collections.IList]) { $value = $value -join ',' }
         [uri]::EscapeDataString($name) + '=' + [uri]::EscapeDataString("$value")
     }
     if ($pairs) { '?' + ($pairs -join '&') } else { '' }

@@ -98,7 +98,7 @@ export interface Change {
   idempotencyKey?: string;
 }
 export interface VersionedChange extends Change {
-  /** The `etag` of the record that you have read. */
+  /** The `etag` of the record that you have read. Null and undefined are errors. */
   ifMatch?: string | null;
 }
 

@@ -248,7 +248,10 @@ export class Desk {
     return copy;
   }
 
-  async #call(method, resource, parameters = {}, body = undefined, { ifMatch, ifNoneMatch, idempotencyKey = randomUUID() } = {}) {
+  async #call(method, resource, parameters = {}, body = undefined, options = {}) {
+    // Without a version, the change would overwrite any.
+    if ("ifMatch" in options && !options.ifMatch) throw new TypeError(`ifMatch is ${options.ifMatch}. Send an etag, or leave ifMatch out.`);
+    const { ifMatch, ifNoneMatch, idempotencyKey = randomUUID() } = options;
     const address = new URL(`${this.url}/${resource}.php${toQuery(parameters)}`);
     const content = body && toJson(body);
     const headers = { Authorization: `Bearer ${this.key}` };

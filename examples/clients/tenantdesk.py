@@ -92,7 +92,7 @@ class Desk:
         """Creates a record, unless one has the same value in the field `by`. Returns its id, and whether it is new."""
         try:
             parameters = {"update_by": by}
-            return self._record("POST", resource, parameters, fields, None, idempotency_key, if_none_match="*")["id"], True
+            return self._record("POST", resource, parameters, fields, idempotency_key=idempotency_key, if_none_match="*")["id"], True
         except DeskError as error:
             if error.id is None:
                 raise
@@ -103,12 +103,12 @@ class Desk:
         return self._record("GET", resource, {"id": id, **parameters})
 
     def update(
-        self, resource: str, id: int, *, if_match: Optional[str] = None, idempotency_key: Optional[str] = None, **fields: Any
+        self, resource: str, id: int, *, if_match: Optional[str] = "", idempotency_key: Optional[str] = None, **fields: Any
     ) -> Record:
         """Changes fields. `if_match` is a record's `etag`: if the record was changed since, the error is 412 `precondition_failed`."""
         return self._record("PUT", resource, {"id": id}, fields, if_match, idempotency_key)
 
-    def delete(self, resource: str, id: int, *, if_match: Optional[str] = None, idempotency_key: Optional[str] = None) -> None:
+    def delete(self, resource: str, id: int, *, if_match: Optional[str] = "", idempotency_key: Optional[str] = None) -> None:
         self._call("DELETE", resource, {"id": id}, None, if_match, idempotency_key)
 
     def change(self, resource: str, id: int, edit: Callable[[Record], Mapping[str, Any]]) -> Record:
@@ -205,7 +205,7 @@ class Desk:
 
     def _call(
         self, method: str, resource: str, parameters: Optional[Mapping[str, Any]] = None, body: Optional[Mapping[str, Any]] = None,
-        if_match: Optional[str] = None, idempotency_key: Optional[str] = None, if_none_match: Optional[str] = None,
+        if_match: Optional[str] = "", idempotency_key: Optional[str] = None, if_none_match: Optional[str] = None,
     ) -> Any:
         texts = {name: _text(value) for name, value in (parameters or {}).items()}
         query = "?" + urllib.parse.urlencode(texts) if texts else ""
@@ -218,7 +218,10 @@ class Desk:
         if method != "GET":
             # The same for every try, so that the change takes effect once.
             headers["Idempotency-Key"] = idempotency_key or str(uuid.uuid4())
-        if if_match is not None:
+        if if_match is None:
+            # Without a version, the change would overwrite any.
+            raise ValueError("if_match is None. Pass an etag, or leave if_match out.")
+        if if_match:
             headers["If-Match"] = if_match
         if if_none_match is not None:
             headers["If-None-Match"] = if_none_match

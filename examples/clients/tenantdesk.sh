@@ -25,6 +25,8 @@ desk_encode() { jq -rn --arg text "$1" '$text | @uri'; }
 # Prints the response's body and, on its own line, its status, the new address of a redirect, and the entity tag.
 _desk() (
   body=${3-} if_match=${4-}
+  # Without a version, the change would overwrite any.
+  [ $# -lt 4 ] || [ -n "$if_match" ] || { echo "The entity tag is empty." >&2 && exit 1; }
   case ${TENANTDESK_URL-} in
     http://* | https://*) ;;
     *) echo "TENANTDESK_URL must begin with https:// or http://" >&2 && exit 1 ;;

@@ -169,6 +169,18 @@ def an_unset_value(row, name):
     assert (status, said) == (0, str(before + 1)), errors
 
 
+def an_unset_version(row, name):
+    scripts = {
+        "python": "desk.update('customers', int(os.environ['ID']), if_match=None, city='Lost')",
+        "node": "await desk.update('customers', env.ID, { city: 'Lost' }, { ifMatch: undefined })",
+        "shell": "desk PUT \"/customers.php?id=$ID\" '{\"city\": \"Lost\"}' \"\"",
+    }
+    shop = create(row, name, lambda number: None)[1]
+    status, said, errors = row.run(name, scripts[name], ID=shop)
+    assert status == 1 and not said and not Proxy.seen and errors, errors
+    assert row.ask(f"/customers.php?id={shop}")["city"] != "Lost"
+
+
 def not_a_number(row, name):
     scripts = {
         "python": "desk.create('hardware', name='NaN', purchase_cost_cents=float('nan'))",
@@ -310,7 +322,7 @@ def lose_a_cursor(server):
 
 
 ROWS = [
-    an_unset_value, not_a_number, a_date, a_redirect, a_page_in_place_of_an_answer, a_lost_connection, a_429, a_503, patience_that_ends, a_conflict,
+    an_unset_value, an_unset_version, not_a_number, a_date, a_redirect, a_page_in_place_of_an_answer, a_lost_connection, a_429, a_503, patience_that_ends, a_conflict,
     a_trailing_slash, no_address, an_own_idempotency_key, the_reason_of_an_error, a_record_that_may_exist, bulk, mirror,
 ]
 
