@@ -275,14 +275,14 @@ def _fail(status: int, text: bytes, headers: Any) -> NoReturn:
     request_id = headers.get("X-Request-Id")
     if status < 400:
         message = f"The server redirects to {headers.get('Location')}. Use this address."
-        raise DeskError(status, "redirected", message, request_id)
+        raise DeskError(status, "redirected", message, request_id) from None
     try:
         document = json.loads(text)
         code, message = document["error"]["code"], document["error"]["message"]
     except (ValueError, KeyError, TypeError):
         # The response of a proxy, for example, has no envelope.
         raise DeskError(status, "unknown", http.client.responses.get(status, "no answer in JSON"), request_id) from None
-    raise DeskError(status, code, message, request_id, document)
+    raise DeskError(status, code, message, request_id, document) from None
 
 
 def _batches(operations: Iterable[Mapping[str, Any]]) -> Iterator[List[Mapping[str, Any]]]:
