@@ -234,12 +234,11 @@ fn flush(app: &App) -> bool {
     written.is_ok()
 }
 
-/// Measures the free space, closes files that nobody uses, forgets new keys that nobody fetched, and
-/// copies the registry's WAL into its file.
+/// Measures the free space, closes files that nobody uses, and copies the registry's WAL into its
+/// file.
 fn keep_up(app: &App) {
     measure_space(app);
     app.tenants.close_unused();
-    app.panel.forget_unfetched_keys(app.clock.now());
     app.registry.checkpoint(false);
 }
 

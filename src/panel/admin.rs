@@ -6,19 +6,20 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use jiff::Span;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::page::{Form, NO_NOTICE, Notice, Page, SESSION_ENDED, View, inactivity, redirect};
-use super::session::{Attempts, Session, log_event, set_cookie, sign_in_page};
+use super::page::{
+    Form, NO_NOTICE, Notice, OVERLAPS, Page, SESSION_ENDED, View, inactivity, redirect,
+};
+use super::session::{Session, log_event, set_cookie, sign_in_page};
+use super::{Panel, failure_page};
 use crate::clock::{Moment, Timestamp, last_second};
 use crate::http::{Method, Request, Response};
 use crate::model::validation::is_date;
 use crate::model::{KeyId, Scopes};
 use crate::secret;
 use crate::store::registry::{
-    Admin, Administration, EventKind, KeyRow, KeyState, NewKey, Registry, Replacement,
-    check_key_name,
+    Admin, Administration, EventKind, KeyRow, KeyState, NewKey, Replacement, check_key_name,
 };
 use crate::words::{capitalize, printable};
 
@@ -32,7 +33,7 @@ const LIFETIME: Duration = Duration::from_secs(5 * 60);
 const CAPACITY: usize = 1_000;
 
 /// A new key between the form that creates it and the page that shows it once.
-struct PendingKey {
+pub(super) struct PendingKey {
     /// The hash of the session that created it.
     session: [u8; 32],
     row: KeyRow,
@@ -44,30 +45,27 @@ struct PendingKey {
 }
 
 /// New keys that no page has shown yet, the oldest first.
-#[derive(Default)]
-pub(super) struct NewKeys(Mutex<VecDeque<PendingKey>>);
+pub(super) type NewKeys = Mutex<VecDeque<PendingKey>>;
 
-impl NewKeys {
-    /// Removes keys that nobody fetched in time.
-    pub(super) fn forget_unfetched(&self, now: Moment) {
-        self.0.lock().retain(|key| now.monotonic.saturating_sub(key.since) < LIFETIME);
-    }
-}
 /// A request with a session.
-pub(super) struct AdminRequest<'a> {
-    pub(super) registry: &'a Registry,
-    /// The server's limit.
-    pub(super) rate_limit: NonZeroU32,
-    pub(super) attempts: &'a Attempts,
-    pub(super) new_keys: &'a NewKeys,
+pub(super) struct Visit<'a> {
+    pub(super) panel: &'a Panel,
     pub(super) request: &'a Request,
-    pub(super) session: &'a Session,
+    pub(super) session: Session,
 }
 
-impl AdminRequest<'_> {
+impl Visit<'_> {
+    pub(super) fn answer(&self, form: &Form) -> Response {
+        let page = match self.request.method {
+            Method::POST => self.act(form).or_else(|error| self.show_error(error, form)),
+            _ => self.find_page(form).or_else(|error| self.keys_page(error)),
+        };
+        page.unwrap_or_else(failure_page)
+    }
+
     /// The key of the tenant with this id. A key of another tenant is treated as unknown.
     fn find_key(&self, id: KeyId) -> Result<KeyRow, Notice> {
-        let keys = self.registry.list_keys(self.session.tenant.id)?;
+        let keys = self.panel.registry.list_keys(self.session.tenant.id)?;
         keys.into_iter().find(|key| key.id == id).ok_or_else(Notice::no_key)
     }
 
@@ -93,7 +91,7 @@ impl AdminRequest<'_> {
     fn administer(&self) -> Administration<'_> {
         let (tenant, actor) = (self.session.tenant.id, Admin::Panel(self.request.client));
         let now = self.request.received_at;
-        self.registry.administer(tenant, actor, now).in_session(&self.session.hash)
+        self.panel.registry.administer(tenant, actor, now).in_session(&self.session.hash)
     }
 
     fn log(&self, action: EventKind, key: Option<KeyId>) {
@@ -101,12 +99,7 @@ impl AdminRequest<'_> {
     }
 }
 
-impl AdminRequest<'_> {
-    pub(super) fn get(&self, query: &Form) -> Result<Response, Notice> {
-        let page = self.find_page(query);
-        page.or_else(|error| self.keys_page(error))
-    }
-
+impl Visit<'_> {
     fn find_page(&self, query: &Form) -> Result<Response, Notice> {
         for action in ["edit", "revoke", "delete", "replace"] {
             if let Some(id) = query.id(action) {
@@ -119,7 +112,7 @@ impl AdminRequest<'_> {
             return Ok(self.form_page(NO_NOTICE, None, &form));
         }
         if query.contains("activity", "") {
-            let (registry, tenant) = (&self.registry, self.session.tenant.id);
+            let (registry, tenant) = (&self.panel.registry, self.session.tenant.id);
             let changes = registry.admin_changes(tenant, EVENTS)?;
             let sign_ins = registry.sign_ins(tenant, EVENTS)?;
             let keys = registry.list_keys(tenant)?.into_iter();
@@ -148,7 +141,7 @@ impl AdminRequest<'_> {
             "deleted" => "is deleted. Requests with it are refused.",
             _ => return Ok(NO_NOTICE),
         };
-        let events = self.registry.admin_changes(self.session.tenant.id, EVENTS)?;
+        let events = self.panel.registry.admin_changes(self.session.tenant.id, EVENTS)?;
         let mut keys = events.into_iter().filter_map(|event| event.key);
         Ok(match keys.find(|key| Some(key.id) == query.id("key")) {
             Some(key) => {
@@ -164,17 +157,16 @@ impl AdminRequest<'_> {
     }
 
     fn keys_page(&self, notice: Notice) -> Result<Response, Notice> {
-        let (now, rate_limit) = (self.request.received_at, self.rate_limit);
-        let mut keys = self.registry.list_keys(self.session.tenant.id)?;
+        let now = self.request.received_at;
+        let mut keys = self.panel.registry.list_keys(self.session.tenant.id)?;
         keys.sort_by_key(|key| (key.state(now) != KeyState::Active, Reverse(key.id)));
-        let content = View::Keys { keys, inactive: self.inactive(), rate_limit, now };
+        let content = View::Keys { keys, inactive: self.inactive(), now };
         Ok(self.page("API keys", notice, content))
     }
 
     /// Shows a new key, if it belongs to this session and was not shown before.
     fn new_key_page(&self, id: KeyId) -> Result<Response, Notice> {
-        self.new_keys.forget_unfetched(self.request.received_at);
-        let mut keys = self.new_keys.0.lock();
+        let mut keys = self.new_keys();
         let place =
             keys.iter().position(|key| (key.session, key.row.id) == (self.session.hash, id));
         let key = place.and_then(|place| keys.remove(place));
@@ -204,9 +196,9 @@ impl AdminRequest<'_> {
 
     /// The page with the form for a new key, or for a change of `key`.
     fn form_page(&self, notice: Notice, key: Option<&KeyRow>, form: &Form) -> Response {
-        let (title, action) = key.map_or(("New key", "create"), |_| ("Edit a key", "edit"));
-        let (now, rate_limit) = (self.request.received_at, self.rate_limit);
-        self.page(title, notice, View::KeyForm { key, form, action, rate_limit, now })
+        let title = if key.is_some() { "Edit a key" } else { "New key" };
+        let (now, rate_limit) = (self.request.received_at, self.panel.rate_limit);
+        self.page(title, notice, View::KeyForm { key, form, rate_limit, now })
     }
 
     fn key_page(&self, id: KeyId, action: &str) -> Result<Response, Notice> {
@@ -228,23 +220,27 @@ impl AdminRequest<'_> {
         let id = row.id;
         self.log(EventKind::KeyCreated, Some(id));
         let (session, since) = (self.session.hash, self.request.received_at.monotonic);
-        let mut keys = self.new_keys.0.lock();
+        let mut keys = self.new_keys();
         keys.push_back(PendingKey { session, row, secret, old, since });
         if keys.len() > CAPACITY {
             keys.pop_front();
         }
         redirect(&format!("?new={id}"))
     }
+
+    /// The new keys without those that nobody fetched in time.
+    fn new_keys(&self) -> MutexGuard<'_, VecDeque<PendingKey>> {
+        let now = self.request.received_at.monotonic;
+        let mut keys = self.panel.new_keys.lock();
+        keys.retain(|key| now.saturating_sub(key.since) < LIFETIME);
+        keys
+    }
 }
 
-impl AdminRequest<'_> {
-    pub(super) fn post(&self, form: &Form) -> Result<Response, Notice> {
-        self.act(form).or_else(|error| self.show_error(error, form))
-    }
-
+impl Visit<'_> {
     /// Shows an error on the page that the form was sent from.
     fn show_error(&self, error: Notice, form: &Form) -> Result<Response, Notice> {
-        match form.get("action") {
+        match form.action() {
             _ if error == SESSION_ENDED => Ok(sign_in_page(error, "")),
             "create" if self.check_active().is_ok() => Ok(self.form_page(error, None, form)),
             "edit" if let Ok(key) = self.changeable_key(key_id(form)) => {
@@ -256,9 +252,9 @@ impl AdminRequest<'_> {
     }
 
     fn act(&self, form: &Form) -> Result<Response, Notice> {
-        match form.get("action") {
+        match form.action() {
             "sign-out" => {
-                self.registry.end_session(&self.session.hash)?;
+                self.panel.registry.end_session(&self.session.hash)?;
                 Ok(set_cookie(self.request, "", redirect("?done=signed-out")))
             }
             "create" => self.create(form),
@@ -291,7 +287,7 @@ impl AdminRequest<'_> {
         let (_, actions) = self.administer().change_key(key.id, |key| {
             name.clone_into(&mut key.name);
             key.rate_limit = rate_limit;
-            if changes_end(form) {
+            if form.get("expires") != "keep" {
                 key.expires_at = expires_at;
             }
         })?;
@@ -314,15 +310,13 @@ impl AdminRequest<'_> {
         if key.is_none() && new.scopes.is_empty() {
             fields.push(("scopes", "Select at least one scope.".to_owned()));
         }
-        if key.is_none() || changes_end(form) {
-            match key_end(form.get("expires"), form.get("date"), self.request.received_at) {
-                Ok(end) => new.expires_at = end,
-                Err((field, error)) => fields.push((field, error.to_owned())),
-            }
+        match key_end(form, key, self.request.received_at) {
+            Ok(end) => new.expires_at = end,
+            Err((field, error)) => fields.push((field, error.to_owned())),
         }
         // The operator may have given the key more than the server's limit.
-        let own_limit = key.and_then(|key| key.rate_limit).unwrap_or(self.rate_limit);
-        match parse_limit(form.get("limit"), self.rate_limit.max(own_limit)) {
+        let (limit, own) = (self.panel.rate_limit, key.and_then(|key| key.rate_limit));
+        match parse_limit(form.get("limit"), own.map_or(limit, |own| own.max(limit))) {
             Ok(limit) => new.rate_limit = limit,
             Err(error) => fields.push(("limit", error)),
         }
@@ -336,9 +330,11 @@ impl AdminRequest<'_> {
 
     fn replace(&self, form: &Form) -> Result<Response, Notice> {
         self.check_active()?;
-        let overlap = overlap(form.get("overlap")).ok_or_else(|| {
-            Notice::invalid("Select when the old key expires. Nothing was changed.")
-        })?;
+        let choice = OVERLAPS.iter().find(|(value, _)| *value == form.get("overlap"));
+        let Some(overlap) = choice.and_then(|(value, _)| value.parse().ok()) else {
+            let text = "Select when the old key expires. Nothing was changed.";
+            return Err(Notice::invalid(text));
+        };
         let Replacement { old, new, key } = self.administer().replace_key(key_id(form), overlap)?;
         self.log(EventKind::KeyReplaced, Some(old.id));
         Ok(self.show_once(new, key, Some(old)))
@@ -355,7 +351,7 @@ impl AdminRequest<'_> {
             fields.push(("again", "This is not the same password.".to_owned()));
         }
         if fields.is_empty() {
-            let (attempts, stored) = (self.attempts, Some(&*tenant.password_hash));
+            let (attempts, stored) = (&self.panel.attempts, Some(&*tenant.password_hash));
             let current = form.get("current");
             if attempts.verify(self.session.hash, self.request, current, stored)? {
                 let hash = secret::hash_password(new).map_err(|error| Notice::internal(&error))?;
@@ -375,33 +371,29 @@ fn sentence(rule: impl std::fmt::Display) -> String {
     format!("{}.", capitalize(&rule.to_string()))
 }
 
-/// Whether the form for a change of a key gives it another end. Without JavaScript, a date can be
-/// entered beside "No change".
-fn changes_end(form: &Form) -> bool {
-    form.get("expires") != "keep" || !form.get("date").is_empty()
-}
-
 /// 0 is not the id of any key.
 fn key_id(form: &Form) -> KeyId {
     form.id("key").unwrap_or(KeyId(0))
 }
 
-/// The end of a key that is created at `now`; `None` for a key without an end. `date` is the other
-/// field of the form.
+/// The end of a new key, or of `key`; `None` for a key without an end. Without JavaScript, a date
+/// can be entered beside any choice.
 ///
 /// # Errors
 ///
 /// The invalid field, and for the user the fault and the remedy.
 fn key_end(
-    choice: &str,
-    date: &str,
+    form: &Form,
+    key: Option<&KeyRow>,
     now: Moment,
 ) -> Result<Option<Timestamp>, (&'static str, &'static str)> {
+    let (choice, date) = (form.get("expires"), form.get("date"));
     if choice != "date" && !date.is_empty() {
         return Err(("expires", "Select “On a date”, or leave the date empty."));
     }
     let end = match choice {
         "never" => return Ok(None),
+        "keep" if let Some(key) = key => return Ok(key.expires_at),
         "date" if !is_date(date) => return Err(("date", "Enter a date.")),
         "date" => last_second(date).and_then(|end| end.parse().ok()),
         "30d" | "90d" | "1y" => choice.parse().ok().and_then(|span| now.after(span)),
@@ -425,14 +417,5 @@ fn parse_limit(text: &str, most: NonZeroU32) -> Result<Option<NonZeroU32>, Strin
         _ if text.trim().is_empty() => Ok(None),
         Ok(limit) if limit <= most => Ok(Some(limit)),
         _ => Err(format!("Enter a number from 1 to {most}, or leave it empty.")),
-    }
-}
-
-/// The overlap of a form, if it is one of [`page::OVERLAPS`](super::page::OVERLAPS).
-fn overlap(choice: &str) -> Option<Span> {
-    match choice {
-        "0" => Some(Span::new()),
-        "1h" | "1d" | "7d" => choice.parse().ok(),
-        _ => None,
     }
 }

@@ -16,12 +16,11 @@ use base64ct::{Base64, Encoding as _};
 use sha2::{Digest as _, Sha256};
 
 use crate::api::{Admission, Job, Lane};
-use crate::clock::Moment;
 use crate::http::{Method, Request, Responder, Response};
 use crate::store::registry::Registry;
-use admin::{AdminRequest, NewKeys};
+use admin::{NewKeys, Visit};
 use page::{Form, NO_NOTICE, Notice, OVERLOADED, Page, SCRIPT, SESSION_ENDED, STYLE, View};
-use session::{Attempts, Session, sign_in, sign_in_page};
+use session::{Attempts, Session, sign_in_page};
 
 /// The page loads nothing. It applies its own style and script, and sends forms to this host.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
@@ -50,11 +49,6 @@ impl Panel {
         Panel { registry, rate_limit, attempts, new_keys }
     }
 
-    /// Removes new keys that nobody fetched in time. The server calls it once a minute.
-    pub fn forget_unfetched_keys(&self, now: Moment) {
-        self.new_keys.forget_unfetched(now);
-    }
-
     /// The response if too many requests wait (contract section 9).
     pub fn overloaded() -> Response {
         protect(failure_page(OVERLOADED))
@@ -62,57 +56,41 @@ impl Panel {
 
     /// The first step of a request. It reads the session, and changes nothing.
     pub fn admit(&self, request: &Request, responder: &mut Responder) -> Admission {
-        match self.find_admission(request, responder) {
-            Ok(Admission::Respond(page)) => Admission::Respond(protect(page)),
-            Ok(waits) => waits,
-            Err(notice) => Admission::Respond(protect(failure_page(notice))),
-        }
-    }
-
-    fn find_admission(
-        &self,
-        request: &Request,
-        responder: &mut Responder,
-    ) -> Result<Admission, Notice> {
-        let form = Form::read(request)?;
-        if is_form(request, &form, "sign-in") {
-            return Ok(Admission::Wait(Lane::Passwords, Job::Panel));
-        }
-        let Some(Session { tenant, .. }) = Session::find(&self.registry, request)? else {
-            return Ok(Admission::Respond(signed_out(request, &form)));
+        let lane = match self.read(request) {
+            Ok((_, None)) => Lane::Passwords,
+            Ok((form, Some(Session { tenant, .. }))) => {
+                responder.log_tenant(&tenant.name, "");
+                let is_password = form.action() == "password";
+                if is_password { Lane::Passwords } else { Lane::Panel(tenant.id) }
+            }
+            Err(page) => return Admission::Respond(protect(page)),
         };
-        responder.log_tenant(&tenant.name, "");
-        let is_password = is_form(request, &form, "password");
-        let lane = if is_password { Lane::Passwords } else { Lane::Panel(tenant.id) };
-        Ok(Admission::Wait(lane, Job::Panel))
+        Admission::Wait(lane, Job::Panel)
     }
 
     /// Answers a request on the panel's path, whatever its method.
     /// `responder` gets the name of a tenant that has signed in, for the log.
     pub fn respond(&self, request: &Request, responder: &mut Responder) -> Response {
-        protect(self.handle(request, responder).unwrap_or_else(failure_page))
+        // The session may have ended while the request waited.
+        protect(match self.read(request) {
+            Ok((form, None)) => self.sign_in(request, &form, responder),
+            Ok((form, Some(session))) => Visit { panel: self, request, session }.answer(&form),
+            Err(page) => page,
+        })
     }
 
-    /// A form passes these checks, in this order: its origin, its size, the session, its fields. The
-    /// session may have ended while the request waited.
-    fn handle(&self, request: &Request, responder: &mut Responder) -> Result<Response, Notice> {
-        let form = Form::read(request)?;
-        if is_form(request, &form, "sign-in") {
-            return Ok(sign_in(&self.registry, &self.attempts, request, &form, responder));
+    /// The form of the request and its session, which a form for the sign-in needs not have. If the
+    /// request goes no further, its response.
+    fn read(&self, request: &Request) -> Result<(Form, Option<Session>), Response> {
+        let form = Form::read(request).map_err(failure_page)?;
+        if form.action() == "sign-in" {
+            return Ok((form, None));
         }
-        let Some(session) = &Session::find(&self.registry, request)? else {
-            return Ok(signed_out(request, &form));
-        };
-        let Panel { registry, rate_limit, attempts, new_keys } = self;
-        let rate_limit = *rate_limit;
-        let admin = AdminRequest { registry, rate_limit, attempts, new_keys, request, session };
-        if request.method == Method::POST { admin.post(&form) } else { admin.get(&form) }
+        match Session::find(&self.registry, request).map_err(failure_page)? {
+            Some(session) => Ok((form, Some(session))),
+            None => Err(signed_out(request, &form)),
+        }
     }
-}
-
-/// Whether the request sends the form with this action.
-fn is_form(request: &Request, form: &Form, action: &str) -> bool {
-    request.method == Method::POST && form.get("action") == action
 }
 
 /// The page of a request without a session. It tells nothing of what another admin has done in this

@@ -144,9 +144,13 @@ pub(super) fn inactivity(reason: Inactive, trial_until: Option<&str>) -> String 
 /// Maximum size of a form in bytes (contract section 9).
 const MAX_BODY: usize = 16 * 1024;
 
-/// Names and values in the order sent.
 #[derive(Debug, Default)]
-pub(super) struct Form(Vec<(String, String)>);
+pub(super) struct Form {
+    /// Whether it is the body of a POST. A query changes nothing.
+    is_sent: bool,
+    /// Names and values in the order sent.
+    fields: Vec<(String, String)>,
+}
 
 impl Form {
     /// The form in the body of a POST, or the query of a GET.
@@ -170,7 +174,8 @@ impl Form {
             Method::POST => match &request.body {
                 // A body that is no form has no action, and changes nothing.
                 Body::Whole(body) if body.len() <= MAX_BODY => {
-                    Ok(std::str::from_utf8(body).map(Form::parse).unwrap_or_default())
+                    let form = std::str::from_utf8(body).map(Form::parse).unwrap_or_default();
+                    Ok(Form { is_sent: true, ..form })
                 }
                 Body::Whole(_) | Body::TooLarge => Err(TOO_LARGE),
             },
@@ -183,15 +188,20 @@ impl Form {
         let mut form = Form::default();
         for (_, name, value) in form_pairs(text) {
             if let (Ok(name), Ok(value)) = (decode_form(name), decode_form(value)) {
-                form.0.push((name, value));
+                form.fields.push((name, value));
             }
         }
         form
     }
 
     pub(super) fn with(mut self, name: &str, value: &str) -> Form {
-        self.0.push((name.to_owned(), value.to_owned()));
+        self.fields.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// What a form does; empty for a query.
+    pub(super) fn action(&self) -> &str {
+        if self.is_sent { self.get("action") } else { "" }
     }
 
     /// The first value of a field, or an empty string.
@@ -200,7 +210,7 @@ impl Form {
     }
 
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(move |(own, _)| own == name).map(|(_, value)| value.as_str())
+        self.fields.iter().filter(move |(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
     pub(super) fn contains(&self, name: &str, value: &str) -> bool {
@@ -238,7 +248,7 @@ pub(super) const ENDS: [(&str, &str); 5] = [
 
 /// How long a replaced key is still accepted: values and labels.
 pub(super) const OVERLAPS: [(&str, &str); 4] =
-    [("0", "At once"), ("1h", "In an hour"), ("1d", "In a day"), ("7d", "In a week")];
+    [("0s", "At once"), ("1h", "In an hour"), ("1d", "In a day"), ("7d", "In a week")];
 
 /// A page: the same frame and notice around any content.
 #[derive(Template)]
@@ -261,8 +271,6 @@ pub(super) enum View<'a> {
         keys: Vec<KeyRow>,
         /// Why the tenant is inactive, if it is.
         inactive: Option<String>,
-        /// The server's limit.
-        rate_limit: NonZeroU32,
         now: Moment,
     },
     NewKey {
@@ -278,8 +286,6 @@ pub(super) enum View<'a> {
         /// The key that is changed, or `None` for a new key.
         key: Option<&'a KeyRow>,
         form: &'a Form,
-        /// `create` or `edit`.
-        action: &'a str,
         /// The server's limit.
         rate_limit: NonZeroU32,
         now: Moment,
@@ -302,20 +308,6 @@ pub(super) enum View<'a> {
     Failure,
 }
 
-impl View<'_> {
-    fn tab(&self) -> &'static str {
-        match self {
-            View::SignIn { .. } | View::Failure => "",
-            View::Activity { .. } => "Activity",
-            View::Password => "Password",
-            View::Keys { .. }
-            | View::NewKey { .. }
-            | View::KeyForm { .. }
-            | View::Confirmation { .. } => "API keys",
-        }
-    }
-}
-
 impl Page<'_> {
     /// The response with this page. Writing to a `String` does not fail.
     pub(super) fn respond(&self) -> Response {
@@ -333,6 +325,11 @@ impl Page<'_> {
 /// The addresses and the titles of the pages behind the tabs.
 const TABS: [(&str, &str); 3] =
     [("/api_keys.php", "API keys"), ("?activity", "Activity"), ("?password", "Password")];
+
+/// Whether a page with this title is behind a tab. Every other page belongs to the first tab.
+fn is_tab(title: &str) -> bool {
+    TABS.iter().any(|(_, name)| *name == title)
+}
 
 /// A redirect to the panel, which the browser requests with GET (RFC 9110 section 15.4.4).
 pub(super) fn redirect(query: &str) -> Response {
@@ -364,14 +361,6 @@ fn sentence(event: &Event) -> String {
         _ if failed => format!("{who} failed to sign in"),
         _ => format!("{who} {}", event.action),
     }
-}
-
-fn is_active(key: &KeyRow, now: &Moment) -> bool {
-    key.state(*now) == KeyState::Active
-}
-
-fn is_near(key: &KeyRow, now: &Moment) -> bool {
-    key.near_end(*now).is_some()
 }
 
 /// The time from now to then: `in 10 days`, `3 hours ago`.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::Panel;
 use super::page::{Form, Notice, Page, TOO_MANY_ATTEMPTS, View, WRONG_CREDENTIALS, redirect};
 use crate::http::request::{address_of, encode_unprintable};
 use crate::http::{Request, Responder, Response};
@@ -67,59 +68,55 @@ pub(super) fn sign_in_page(notice: Notice, tenant: &str) -> Response {
     Page { signed_in: None, title: "Sign in", notice, content: View::SignIn { tenant } }.respond()
 }
 
-pub(super) fn sign_in(
-    registry: &Registry,
-    attempts: &Attempts,
-    request: &Request,
-    form: &Form,
-    responder: &mut Responder,
-) -> Response {
-    let name = form.get("tenant");
-    match create_session(registry, attempts, request, name, form.get("password")) {
-        Ok(token) => {
-            log_event(request, name, EventKind::SignedIn, None);
-            responder.log_tenant(name, "");
-            set_cookie(request, &token, redirect(""))
-        }
-        Err(error) => {
-            let shown: String = name.chars().take(MAX_ECHO).collect();
-            if error == WRONG_CREDENTIALS {
-                log_event(request, &shown, EventKind::FailedSignIn, None);
+impl Panel {
+    pub(super) fn sign_in(
+        &self,
+        request: &Request,
+        form: &Form,
+        responder: &mut Responder,
+    ) -> Response {
+        let name = form.get("tenant");
+        match self.create_session(request, name, form.get("password")) {
+            Ok(token) => {
+                log_event(request, name, EventKind::SignedIn, None);
+                responder.log_tenant(name, "");
+                set_cookie(request, &token, redirect(""))
             }
-            sign_in_page(error, &shown)
+            Err(error) => {
+                let shown: String = name.chars().take(MAX_ECHO).collect();
+                if error == WRONG_CREDENTIALS {
+                    log_event(request, &shown, EventKind::FailedSignIn, None);
+                }
+                sign_in_page(error, &shown)
+            }
         }
     }
-}
 
-/// Creates a session and returns its token. Ends the previous session of the browser.
-fn create_session(
-    registry: &Registry,
-    attempts: &Attempts,
-    request: &Request,
-    name: &str,
-    password: &str,
-) -> Result<String, Notice> {
-    let tenant = registry.find_tenant(name)?;
-    let stored = tenant.as_ref().map(|tenant| tenant.password_hash.as_str());
-    let matches = attempts.verify(secret::hash(name), request, password, stored)?;
-    let Some(tenant) = tenant else { return Err(WRONG_CREDENTIALS) };
-    if matches {
-        if let Some(former) = Session::find(registry, request)? {
-            registry.end_session(&former.hash)?;
+    /// Creates a session and returns its token. Ends the previous session of the browser.
+    fn create_session(
+        &self,
+        request: &Request,
+        name: &str,
+        password: &str,
+    ) -> Result<String, Notice> {
+        let (registry, client, now) = (&self.registry, request.client, request.received_at);
+        let tenant = registry.find_tenant(name)?;
+        let stored = tenant.as_ref().map(|tenant| tenant.password_hash.as_str());
+        let matches = self.attempts.verify(secret::hash(name), request, password, stored)?;
+        let Some(tenant) = tenant else { return Err(WRONG_CREDENTIALS) };
+        if matches {
+            if let Some(former) = Session::find(registry, request)? {
+                registry.end_session(&former.hash)?;
+            }
+            let token = secret::generate_token().map_err(|error| Notice::internal(&error))?;
+            // The password may have been changed during the check.
+            if registry.create_session(&tenant, &secret::hash(&token), client, now)? {
+                return Ok(token);
+            }
         }
-        let token = secret::generate_token().map_err(|error| Notice::internal(&error))?;
-        // The password may have been changed during the check.
-        if registry.create_session(
-            &tenant,
-            &secret::hash(&token),
-            request.client,
-            request.received_at,
-        )? {
-            return Ok(token);
-        }
+        registry.record_failed_sign_in(tenant.id, client, now);
+        Err(WRONG_CREDENTIALS)
     }
-    registry.record_failed_sign_in(tenant.id, request.client, request.received_at);
-    Err(WRONG_CREDENTIALS)
 }
 
 /// Logs an event. `docs/operations.md` describes the line, for programs that match it. `tenant` may

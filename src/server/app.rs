@@ -59,11 +59,10 @@ pub enum Intake {
 pub struct App {
     pub registry: Arc<Registry>,
     pub tenants: Arc<Tenants>,
-    pub panel: Panel,
-    /// The clock of the panel's sessions.
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     api: Api,
+    panel: Panel,
 }
 
 impl App {

@@ -21,7 +21,7 @@ fn a_form_from_elsewhere_changes_nothing() {
         ("create", CREATE.to_vec()),
         ("revoke", vec![key]),
         ("delete", vec![key]),
-        ("replace", vec![key, ("overlap", "0")]),
+        ("replace", vec![key, ("overlap", "0s")]),
         ("edit", vec![key, ("name", "x")]),
         ("password", vec![("current", present), ("new", NEW), ("again", NEW)]),
         ("sign-in", vec![("tenant", "acme"), ("password", present)]),
@@ -150,7 +150,7 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
     for browser in [&mut early, &mut browser] {
         browser.send("create", &CREATE).is(403).showing(refusal);
     }
-    browser.send("replace", &[("key", &first), ("overlap", "0")]).is(403).showing(refusal);
+    browser.send("replace", &[("key", &first), ("overlap", "0s")]).is(403).showing(refusal);
     browser.send("revoke", &[("key", &first)]).is(303);
     browser.send("delete", &[("key", &second)]).is(303);
     let left = panel.keys();

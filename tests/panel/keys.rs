@@ -213,7 +213,7 @@ fn a_key_is_replaced_and_the_new_one_shown_once() {
     let panel = Panel::new();
     let mut browser = panel.signed_in();
     for (overlap, end, until) in [
-        ("0", "2026-11-20T19:30:42Z", "are refused from now on."),
+        ("0s", "2026-11-20T19:30:42Z", "are refused from now on."),
         ("1h", "2026-11-20T20:30:42Z", "works until <time datetime=\"2026-11-20T20:30:42Z\""),
         ("1d", "2026-11-21T19:30:42Z", "works until <time datetime=\"2026-11-21T19:30:42Z\""),
         ("7d", "2026-11-27T19:30:42Z", "works until <time datetime=\"2026-11-27T19:30:42Z\""),
@@ -327,7 +327,7 @@ fn a_tenant_has_at_most_200_keys() {
     let last = panel.keys()[199]["id"].to_string();
     for (action, fields) in [
         ("create", [("name", "one more"), ("scope", "all")]),
-        ("replace", [("key", &*last), ("overlap", "0")]),
+        ("replace", [("key", &*last), ("overlap", "0s")]),
     ] {
         browser.send(action, &fields).is(422).showing("This tenant has 200 keys");
     }
