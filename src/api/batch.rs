@@ -2,7 +2,7 @@
 //!
 //! An operation may refer to the record of an earlier operation, whose id is not known before it
 //! has run. Example: operation 0 creates a customer, and operation 1 creates an employee with
-//! `"customer_id": {"result": 0}`. `check` runs without the database. It notes the
+//! `"customer_id": {"result": 0}`. [`check_write`] runs without the database. It notes the
 //! reference in the change and puts the id 1 in its place, because the checks of the fields accept
 //! only an id. Before operation 1 runs, the store replaces the 1 with the customer's id.
 //!
@@ -10,7 +10,7 @@
 //! that fail them.
 
 use super::query::Query;
-use super::records::{self, CheckedWrite, Conditions, Handling};
+use super::records::{self, CheckedWrite, Conditions};
 use super::routes::{self, insufficient_scope};
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
@@ -39,10 +39,10 @@ struct Operation {
 
 /// Makes the checks that need no database, in the order of contract section 15. `scopes` are
 /// the scopes of the request's key.
-pub(super) fn check(
+pub(super) fn check_write(
     request: &Request,
     scopes: Scopes,
-    handling: Handling,
+    is_strict: bool,
 ) -> Result<CheckedWrite, ApiError> {
     let uuid = records::parse_idempotency_key(request)?;
     let (bytes, object) = records::json_object(request)?;
@@ -58,7 +58,7 @@ pub(super) fn check(
     let mut changes = Vec::with_capacity(operations.len());
     let mut failed = Vec::new();
     for (number, operation) in operations.iter().enumerate() {
-        match operation.check(operations.get(..number).unwrap_or_default(), handling) {
+        match operation.check(operations.get(..number).unwrap_or_default(), is_strict) {
             Ok(change) => changes.push(change),
             Err(error) => failed.push((number, error)),
         }
@@ -167,14 +167,14 @@ impl Operation {
 
     /// Makes the checks of the operation that need no database. `earlier` are the operations before
     /// it.
-    fn check(&self, earlier: &[Operation], handling: Handling) -> Result<Change, ApiError> {
+    fn check(&self, earlier: &[Operation], is_strict: bool) -> Result<Change, ApiError> {
         let mut body = match &self.body {
             _ if self.method == Method::DELETE => JsonObject::new(),
             Some(Json::Object(body)) => body.clone(),
             _ => return Err(body_not_object()),
         };
         let results = take_results(self.resource, &mut body, earlier)?;
-        records::check_members(handling, self.resource, &body)?;
+        records::check_members(is_strict, self.resource, &body)?;
         let query = Query::parse(Some(&self.query))?;
         let conditions = Conditions {
             if_match: self.if_match.as_deref().into_iter().collect(),

@@ -1,10 +1,11 @@
 //! The change log of a tenant: what was changed, in the order of the commits (contract section 12).
 
 use super::list::{checksum, decode_cursor, encode_cursor, page_response, parse_limit};
-use super::query::{Filter, Query, invalid_parameter, parse_filter};
+use super::query::{Query, invalid_moment, invalid_parameter};
+use crate::clock::{first_second, last_second};
 use crate::http::{ApiError, ErrorCode, Request, Response};
 use crate::model::validation::is_positive_integer;
-use crate::model::{ALL, Access, Bound, CREATED_AT, Resource, Scope, Scopes, Value, Version};
+use crate::model::{ALL, Access, Resource, Scope, Scopes, Version};
 use crate::store::{ChangesQuery, Deadline, EntryFilter, Position, Start, Tenant};
 
 /// The value of `cursor` for the end of the change log.
@@ -75,21 +76,21 @@ fn parse(query: &Query, scopes: Scopes) -> Result<ChangesQuery, ApiError> {
 fn parse_filters(query: &Query) -> Result<Vec<EntryFilter>, ApiError> {
     let mut filters = Vec::new();
     for (name, text) in query.pairs() {
-        let (filter, expectation) = match name {
-            "at_from" => (parse_time(name, Bound::From, text)?.map(EntryFilter::AtFrom), ""),
-            "at_to" => (parse_time(name, Bound::To, text)?.map(EntryFilter::AtTo), ""),
-            "key" => (parse_key(text), "send the number or the name of a key, such as 3"),
-            "request_id" => {
-                let id = text.parse().ok();
-                (id.map(EntryFilter::Request), "send the X-Request-Id of a request, a UUID")
-            }
-            "action" => {
-                let action = ACTIONS.contains(&text).then(|| text.to_owned());
-                (action.map(EntryFilter::Action), "send created, updated or deleted")
-            }
+        let moment = |found: Option<String>| found.ok_or_else(|| invalid_moment(name, text));
+        let invalid = |expectation| move || invalid_parameter(name, text, expectation);
+        filters.push(match name {
+            "at_from" => EntryFilter::AtFrom(moment(first_second(text))?),
+            "at_to" => EntryFilter::AtTo(moment(last_second(text))?),
+            "key" => parse_key(text)
+                .ok_or_else(invalid("send the number or the name of a key, such as 3"))?,
+            "request_id" => EntryFilter::Request(
+                text.parse()
+                    .map_err(|_| invalid("send the X-Request-Id of a request, a UUID")())?,
+            ),
+            "action" if ACTIONS.contains(&text) => EntryFilter::Action(text.to_owned()),
+            "action" => return Err(invalid("send created, updated or deleted")()),
             _ => continue,
-        };
-        filters.push(filter.ok_or_else(|| invalid_parameter(name, text, expectation))?);
+        });
     }
     filters.sort();
     Ok(filters)
@@ -102,14 +103,6 @@ fn parse_key(text: &str) -> Option<EntryFilter> {
     }
     // No key has a number beyond 64 bits.
     is_positive_integer(text).then(|| EntryFilter::Key(text.parse().unwrap_or(i64::MAX)))
-}
-
-fn parse_time(name: &str, bound: Bound, text: &str) -> Result<Option<String>, ApiError> {
-    let filter = Filter { name: name.to_owned(), field: &CREATED_AT, bound };
-    match parse_filter(&filter, text)? {
-        Value::Text(at) => Ok(Some(at)),
-        _ => Ok(None),
-    }
 }
 
 /// The kind byte of a cursor. The log's lineage and the number of the last entry that the client

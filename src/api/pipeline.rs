@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::query::Query;
 use super::rate_limit::{RateLimitStatus, RateLimiter};
-use super::records::{self, CheckedWrite, Handling};
+use super::records::{self, CheckedWrite};
 use super::routes::{Action, Endpoint, insufficient_scope};
 use super::{batch, changes};
 use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
@@ -124,14 +124,15 @@ impl Api {
         request: &Request,
         mut responder: Responder,
     ) {
-        let checked = self.check(&principal, endpoints, request, &mut responder);
-        let (tenant, action, rate_limit) = match checked {
-            Ok(checked) => checked,
+        let authorized = self.authorize(&principal, endpoints, request, &mut responder);
+        let (tenant, action, rate_limit) = match authorized {
+            Ok(authorized) => authorized,
             Err(error) => return responder.send(error.into()),
         };
-        // If the client asks for strict handling, every response from here on says so.
-        let handling = Handling::parse(request);
-        responder.add_headers(handling.header());
+        let is_strict = records::is_strict(request);
+        if is_strict {
+            responder.add_headers([("Preference-Applied", "handling=strict".to_owned())]);
+        }
         let scopes = principal.key.scopes;
         let response = match action {
             Action::Read(resource) => records::read(&tenant, request, resource, scopes),
@@ -139,8 +140,10 @@ impl Api {
             Action::Whoami => whoami(request, &principal, rate_limit),
             Action::Batch | Action::Create(_) | Action::Update(_) | Action::Delete(_) => {
                 let checked = match action.resource() {
-                    Some(resource) => records::check(request, resource, handling, &mut responder),
-                    None => batch::check(request, scopes, handling),
+                    Some(resource) => {
+                        records::check_write(request, resource, is_strict, &mut responder)
+                    }
+                    None => batch::check_write(request, scopes, is_strict),
                 };
                 match checked {
                     Ok(write) => {
@@ -155,7 +158,7 @@ impl Api {
     }
 
     /// Makes the checks 10 to 13 of contract section 5. Checks 4 to 9 are in [`authenticate`].
-    fn check(
+    fn authorize(
         &self,
         principal: &Principal,
         endpoints: &'static [Endpoint],
@@ -178,7 +181,7 @@ impl Api {
         // key's end and limit.
         self.registry.record_use(key, now);
         responder.add_headers(key.near_end(now).map(|end| ("X-Key-Expires", end.to_string())));
-        let rate_limit = self.limiter.check(key.id, key.rate_limit, now)?;
+        let rate_limit = self.limiter.count(key.id, key.rate_limit, now)?;
         responder.add_headers(rate_limit.headers());
         // Method.
         let endpoint = endpoint.ok_or_else(|| Endpoint::not_allowed(endpoints, &request.method))?;

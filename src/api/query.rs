@@ -109,11 +109,7 @@ impl Query {
     /// `bad_request` for another text, for the second `now` and for a later one.
     pub fn at(&self, now: Timestamp) -> Result<Option<Timestamp>, ApiError> {
         let Some(text) = self.get(AT) else { return Ok(None) };
-        let Some(stored) = clock::last_second(text) else {
-            let hint = if text.contains(' ') { " (write a \"+\" as %2B)" } else { "" };
-            let expectation = format!("{}, or a date{hint}", UPDATED_AT.expectation());
-            return Err(invalid_parameter(AT, text, &expectation));
-        };
+        let stored = clock::last_second(text).ok_or_else(|| invalid_moment(AT, text))?;
         match stored.parse() {
             Ok(at) if at < now => Ok(Some(at)),
             _ => {
@@ -166,6 +162,15 @@ pub fn invalid_parameter(name: &str, sent: &str, expectation: &str) -> ApiError 
         shorten(sent)
     ))
 }
+
+/// `bad_request` for a parameter that takes a timestamp or a date.
+pub(super) fn invalid_moment(name: &str, sent: &str) -> ApiError {
+    let hint = if sent.contains(' ') { PLUS } else { "" };
+    invalid_parameter(name, sent, &format!("{}, or a date{hint}", UPDATED_AT.expectation()))
+}
+
+/// Clients forget to encode the sign.
+const PLUS: &str = " (a \"+\" in a query means a space; write it as %2B)";
 
 fn decode(text: &str, parameter: Option<&str>) -> Result<String, ApiError> {
     decode_form(text).map_err(|_| {
@@ -292,9 +297,7 @@ pub(super) fn parse_filter(filter: &Filter, text: &str) -> Result<Value, ApiErro
     };
     let with_plus = parse_value(field, *bound, &text.replace(' ', "+"));
     let hint = match with_plus {
-        Some(_) if matches!(field.kind, Kind::Timestamp | Kind::Email) => {
-            " (a \"+\" in a query means a space; write it as %2B)"
-        }
+        Some(_) if matches!(field.kind, Kind::Timestamp | Kind::Email) => PLUS,
         _ => "",
     };
     let expectation = match field.kind {

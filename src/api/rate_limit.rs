@@ -96,7 +96,7 @@ impl RateLimiter {
     /// # Errors
     ///
     /// `rate_limited` if the window has no requests left.
-    pub fn check(
+    pub fn count(
         &self,
         key: KeyId,
         limit: Option<NonZeroU32>,
@@ -140,10 +140,10 @@ mod tests {
         let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
         let limiter = RateLimiter::new(NonZeroU32::MIN);
         for key in 1..=2 {
-            assert!(limiter.check(KeyId(key), None, clock.now()).is_ok());
+            assert!(limiter.count(KeyId(key), None, clock.now()).is_ok());
         }
         clock.advance(Duration::from_secs(120));
-        assert!(limiter.check(KeyId(3), None, clock.now()).is_ok());
+        assert!(limiter.count(KeyId(3), None, clock.now()).is_ok());
         assert_eq!(limiter.windows.lock().by_key.len(), 1);
     }
 
@@ -151,15 +151,15 @@ mod tests {
     fn a_change_of_the_limit_holds_from_the_next_window_on() {
         let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
         let limiter = RateLimiter::new(NonZeroU32::new(3).unwrap());
-        let check = |limit| {
-            let status = limiter.check(KeyId(1), NonZeroU32::new(limit), clock.now());
+        let count = |limit| {
+            let status = limiter.count(KeyId(1), NonZeroU32::new(limit), clock.now());
             status.map(|status| (status.limit, status.remaining))
         };
-        assert_eq!(check(0).unwrap(), (3, 2));
-        assert_eq!(check(5).unwrap(), (3, 1));
-        assert_eq!(check(1).unwrap(), (3, 0));
-        assert!(check(5).is_err());
+        assert_eq!(count(0).unwrap(), (3, 2));
+        assert_eq!(count(5).unwrap(), (3, 1));
+        assert_eq!(count(1).unwrap(), (3, 0));
+        assert!(count(5).is_err());
         clock.advance(Duration::from_secs(60));
-        assert_eq!(check(5).unwrap(), (5, 4));
+        assert_eq!(count(5).unwrap(), (5, 4));
     }
 }

@@ -87,10 +87,10 @@ pub(super) struct CheckedWrite {
 
 /// POST, PUT and DELETE: makes the checks that need no database, in their order. DELETE ignores a
 /// body. Every response gets the header that names ignored members, even if a later check fails.
-pub(super) fn check(
+pub(super) fn check_write(
     request: &Request,
     resource: &'static Resource,
-    handling: Handling,
+    is_strict: bool,
     responder: &mut Responder,
 ) -> Result<CheckedWrite, ApiError> {
     let uuid = parse_idempotency_key(request)?;
@@ -98,7 +98,7 @@ pub(super) fn check(
         Method::DELETE => (&[][..], JsonObject::new()),
         _ => json_object(request)?,
     };
-    responder.add_headers(check_members(handling, resource, &object)?);
+    responder.add_headers(check_members(is_strict, resource, &object)?);
     let query = Query::parse(request.query.as_deref())?;
     let conditions = Conditions::of(request);
     let change = check_change(&request.method, resource, &query, &object, &conditions)?;
@@ -428,62 +428,38 @@ const MAX_IGNORED: usize = 10;
 /// The most names in a message. A batch has room for a hundred thousand.
 const MAX_NAMED: usize = 100;
 
-/// How a request wants unknown members to be handled (RFC 7240 section 4.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Handling {
-    Lenient,
-    Strict,
-}
-
-impl Handling {
-    /// The first preference `handling` in the headers `Prefer` counts (RFC 7240 section 2). Only
-    /// POST and PUT have members to check.
-    pub(super) fn parse(request: &Request) -> Handling {
-        if !matches!(request.method, Method::POST | Method::PUT) {
-            return Handling::Lenient;
-        }
-        for preference in request.headers("prefer").flat_map(|list| list.split(',')) {
-            let preference = preference.split(';').next().unwrap_or_default();
-            let (name, value) = preference.split_once('=').unwrap_or_default();
-            if name.trim().eq_ignore_ascii_case("handling") {
-                let is_strict = value.trim().trim_matches('"').eq_ignore_ascii_case("strict");
-                return if is_strict { Handling::Strict } else { Handling::Lenient };
-            }
-        }
-        Handling::Lenient
-    }
-
-    /// The header of every response to a strict request.
-    pub(super) fn header(self) -> Option<(&'static str, String)> {
-        let is_strict = self == Handling::Strict;
-        is_strict.then(|| ("Preference-Applied", "handling=strict".to_owned()))
-    }
+/// Whether the request asks to reject unknown members: the first preference `handling` counts
+/// (RFC 7240 sections 2 and 4.4). Only POST and PUT have members to check.
+pub(super) fn is_strict(request: &Request) -> bool {
+    let preferences = request.headers("prefer").flat_map(|list| list.split(','));
+    let mut handling = preferences.filter_map(|preference| {
+        let (name, value) = preference.split(';').next()?.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("handling").then(|| value.trim().trim_matches('"'))
+    });
+    matches!(request.method, Method::POST | Method::PUT)
+        && handling.next().is_some_and(|value| value.eq_ignore_ascii_case("strict"))
 }
 
 /// Looks for unknown members in the body of a POST or PUT. Returns the header with their names.
 ///
 /// # Errors
 ///
-/// `bad_request` if there are unknown members and the handling is strict.
+/// `bad_request` if there are unknown members and the request is strict.
 pub(super) fn check_members(
-    handling: Handling,
+    is_strict: bool,
     resource: &Resource,
     body: &JsonObject,
 ) -> Result<Option<(&'static str, String)>, ApiError> {
     let unknown = unknown_members(resource, body);
-    match handling {
-        _ if unknown.is_empty() => Ok(None),
-        Handling::Lenient => {
-            let names: Vec<String> =
-                unknown.into_iter().take(MAX_IGNORED).map(shown_in_header).collect();
-            Ok(Some(("X-Ignored-Fields", names.join(", "))))
-        }
-        Handling::Strict => Err(ApiError::bad_request(format!(
+    if is_strict && !unknown.is_empty() {
+        return Err(ApiError::bad_request(format!(
             "The body has unknown members: {}. Correct their names, or send the request without \
              \"Prefer: handling=strict\".",
             name_members(resource, &unknown)
-        ))),
+        )));
     }
+    let names: Vec<String> = unknown.into_iter().take(MAX_IGNORED).map(shown_in_header).collect();
+    Ok((!names.is_empty()).then(|| ("X-Ignored-Fields", names.join(", "))))
 }
 
 fn unknown_members<'a>(resource: &Resource, body: &'a JsonObject) -> Vec<&'a str> {

@@ -1,7 +1,6 @@
 //! The validation of values (contract section 2).
 
 use std::borrow::Cow;
-use std::fmt;
 
 use idna::AsciiDenyList;
 use idna::uts46::{DnsLength, Hyphens, Uts46};
@@ -17,30 +16,25 @@ use crate::words::is_hidden;
 /// The members of a JSON object, in the order in which they were sent.
 pub type JsonObject = Map<String, Json>;
 
-/// The fault of a text that is not a JSON object.
-#[derive(Debug, thiserror::Error)]
-pub struct JsonError(serde_json::Error);
-
-impl fmt::Display for JsonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (error, line, column) = (&self.0, self.0.line(), self.0.column());
-        match error.classify() {
-            // The message of serde_json would repeat the value.
-            Category::Data => f.write_str("it is another JSON value"),
-            Category::Eof => {
-                write!(f, "it ends before the object is complete at line {line} column {column}")
-            }
-            Category::Syntax | Category::Io => error.fmt(f),
-        }
-    }
-}
-
 /// Parses the body of a POST or PUT (contract section 3) or a line of a JSON Lines file: one object
 /// in UTF-8, possibly after a byte order mark. serde_json rejects lone surrogates, takes the last
 /// of several members of one name, and limits the nesting to 127 levels.
-pub fn parse_object(body: &[u8]) -> Result<JsonObject, JsonError> {
+///
+/// # Errors
+///
+/// What the text is in place of an object, and where.
+pub fn parse_object(body: &[u8]) -> Result<JsonObject, String> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    serde_json::from_slice(body).map_err(JsonError)
+    serde_json::from_slice(body).map_err(|error| match error.classify() {
+        // The message of serde_json would repeat the value.
+        Category::Data => "it is another JSON value".to_owned(),
+        Category::Eof => format!(
+            "it ends before the object is complete at line {} column {}",
+            error.line(),
+            error.column()
+        ),
+        Category::Syntax | Category::Io => error.to_string(),
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -490,12 +484,13 @@ pub(super) fn check_text(
     max: usize,
     has_one_line: bool,
 ) -> Result<String, FieldError> {
-    let expectation = Kind::Text { min, max }.text_expectation();
+    let expectation = || Kind::Text { min, max }.text_expectation();
     let fault = |code, message| Err(FieldError { field: name.to_owned(), code, message });
     let Json::String(text) = input else {
         let message = format!(
-            "The field \"{name}\" must be a JSON string, but {} was sent; {expectation}.",
-            describe(input)
+            "The field \"{name}\" must be a JSON string, but {} was sent; {}.",
+            describe(input),
+            expectation()
         );
         return fault(FieldCode::WrongType, message);
     };
@@ -513,7 +508,7 @@ pub(super) fn check_text(
         _ if length < min => FieldCode::TooShort,
         _ => return Ok(text.to_owned()),
     };
-    fault(code, format!("\"{name}\" has the length {length}; {expectation}."))
+    fault(code, format!("\"{name}\" has the length {length}; {}.", expectation()))
 }
 
 /// In characters.

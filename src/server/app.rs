@@ -25,7 +25,7 @@ use crate::words;
 ///
 /// A request takes two steps. `admit` runs in the worker that received the request. While `admit`
 /// runs, other requests wait to be received, so it waits for no commit, no tenant's file and no
-/// password hash. It reads at most the registry. `run` answers the request once its turn has come.
+/// password hash. It reads at most the registry. `respond` answers the request once its turn has come.
 pub trait Application: Send + Sync {
     /// What the edge does with a request before its body has come.
     fn intake(&self, method: &Method, path: &str, headers: &HeaderMap) -> Intake;
@@ -38,7 +38,7 @@ pub trait Application: Send + Sync {
     fn admit(&self, request: &Request, responder: &mut Responder) -> Admission;
 
     /// The second step: answers a request that has waited for its turn.
-    fn run(&self, job: Job, request: &Request, responder: Responder);
+    fn respond(&self, job: Job, request: &Request, responder: Responder);
 
     /// The response if too many requests wait in the job's lane.
     fn overloaded(&self, job: Job) -> Response;
@@ -146,7 +146,7 @@ impl Application for App {
         }
     }
 
-    fn run(&self, job: Job, request: &Request, mut responder: Responder) {
+    fn respond(&self, job: Job, request: &Request, mut responder: Responder) {
         match job {
             Job::Api(principal, endpoints) => {
                 self.api.respond(*principal, endpoints, request, responder);

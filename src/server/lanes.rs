@@ -177,7 +177,7 @@ impl Shared {
             let request = Arc::clone(&responder.request);
             // The client may have disconnected while the request waited.
             if !request.is_abandoned() {
-                self.app.run(job, &request, responder);
+                self.app.respond(job, &request, responder);
             }
         });
         self.metrics.busy_workers.dec();

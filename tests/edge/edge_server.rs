@@ -67,7 +67,7 @@ impl Application for Echo {
         Admission::Wait(lane(request), Job::Panel)
     }
 
-    fn run(&self, _: Job, request: &Request, reply: Responder) {
+    fn respond(&self, _: Job, request: &Request, reply: Responder) {
         self.seen.lock().unwrap().push(request.clone());
         match request.path.as_str() {
             "/held" => self.held.keep(reply),
