@@ -91,53 +91,41 @@ enum ColumnSource {
     Referred(ReferenceColumn),
 }
 
-#[derive(Debug)]
-enum ExportCell {
-    /// A text, or nothing.
-    Text(String),
-    Date(String),
-    Integer(i64),
-    /// An amount in cents.
-    Amount(i64),
-    Boolean(bool),
-}
-
 impl ExportColumn {
-    fn cell(
+    fn value(
         &self,
         reading: &Reading<'_>,
-        export: &Export,
+        resource: &Resource,
         record: &Record,
-    ) -> Result<ExportCell, StoreError> {
-        let value = export.resource.value(&record.values, self.field.name);
+    ) -> Result<Value, StoreError> {
+        let value = resource.value(&record.values, self.field.name);
         Ok(match (&self.source, value) {
-            (ColumnSource::Amount, Some(Value::Integer(cents))) => ExportCell::Amount(*cents),
-            (ColumnSource::Custom(name), Some(Value::Custom(custom))) => {
-                ExportCell::Text(custom.get(name).cloned().unwrap_or_default())
-            }
+            (ColumnSource::Custom(name), Some(Value::Custom(custom))) => text(custom.get(name)),
             (ColumnSource::Referred(column), Some(Value::Integer(id))) => {
                 let referred = reading.record(column.target, RecordId(*id))?;
-                ExportCell::Text(
-                    referred.map_or(String::new(), |referred| column.text(&referred.values)),
-                )
+                text(referred.map(|referred| column.text(&referred.values)))
             }
-            (ColumnSource::Field, Some(Value::Integer(number))) => ExportCell::Integer(*number),
-            (_, Some(Value::Boolean(value))) => ExportCell::Boolean(*value),
-            (_, Some(Value::Text(text))) if self.field.kind == Kind::Date => {
-                ExportCell::Date(text.clone())
-            }
-            (_, Some(Value::Text(text))) => ExportCell::Text(text.clone()),
-            (_, Some(_)) => ExportCell::Text(String::new()),
-            (_, None) if self.field == &ID => ExportCell::Integer(record.id.0),
-            (_, None) if self.field == &CREATED_AT => {
-                ExportCell::Text(record.created_at.to_string())
-            }
-            (_, None) => {
-                let time = record.updated_at.map(|time| time.to_string());
-                ExportCell::Text(time.unwrap_or_default())
-            }
+            (_, Some(value)) => value.clone(),
+            (_, None) if self.field == &ID => Value::Integer(record.id.0),
+            (_, None) if self.field == &CREATED_AT => text(Some(record.created_at)),
+            (_, None) => text(record.updated_at),
         })
     }
+
+    /// A value of the column as CSV has it.
+    fn text(&self, value: &Value) -> String {
+        match value {
+            Value::Null | Value::Custom(_) => String::new(),
+            Value::Text(text) => text.clone(),
+            Value::Integer(cents) if matches!(self.source, ColumnSource::Amount) => amount(*cents),
+            Value::Integer(number) => number.to_string(),
+            Value::Boolean(value) => value.to_string(),
+        }
+    }
+}
+
+fn text(text: Option<impl ToString>) -> Value {
+    text.map_or(Value::Null, |text| Value::Text(text.to_string()))
 }
 
 /// An amount such as `-1299.50`.
@@ -162,13 +150,8 @@ fn write_csv(
         reading.each(export.resource, |record| {
             written();
             for column in &columns {
-                let text = match column.cell(reading, export, record)? {
-                    ExportCell::Text(text) | ExportCell::Date(text) => text,
-                    ExportCell::Integer(number) => number.to_string(),
-                    ExportCell::Amount(cents) => amount(cents),
-                    ExportCell::Boolean(value) => value.to_string(),
-                };
-                writer.write_field(text).map_err(io::Error::other)?;
+                let value = column.value(reading, export.resource, record)?;
+                writer.write_field(column.text(&value)).map_err(io::Error::other)?;
             }
             writer.write_record(None::<&[u8]>).map_err(io::Error::other)?;
             Ok::<(), TransferError>(())
@@ -192,10 +175,9 @@ fn write_json_lines(
             written();
             let mut line = record.json(export.resource);
             for column in &columns {
-                if let ExportCell::Text(text) = column.cell(reading, export, record)? {
-                    line.pop();
-                    write!(line, ",{}:{}}}", json!(column.name), json!(text))?;
-                }
+                let value = column.value(reading, export.resource, record)?;
+                line.pop();
+                write!(line, ",{}:{}}}", json!(column.name), json!(column.text(&value)))?;
             }
             line.push(b'\n');
             target.write_all(&line).map_err(TransferError::from)
@@ -227,9 +209,11 @@ fn write_workbook(
         sheet.begin(export.resource.plural, &columns).map_err(io::Error::other)?;
         let count = reading.each(export.resource, |record| {
             written();
-            let cells = columns.iter().map(|column| column.cell(reading, export, record));
-            let cells: Vec<_> = cells.collect::<Result<_, StoreError>>()?;
-            sheet.write(cells).map_err(io::Error::other)?;
+            sheet.row += 1;
+            for (index, column) in (0..).zip(&columns) {
+                let value = column.value(reading, export.resource, record)?;
+                sheet.write(index, column, &value).map_err(io::Error::other)?;
+            }
             Ok::<(), TransferError>(())
         })?;
         sheet.end(&columns).map_err(io::Error::other)?;
@@ -275,38 +259,29 @@ impl Sheet<'_> {
         Ok(())
     }
 
-    fn write(&mut self, cells: Vec<ExportCell>) -> Result<(), XlsxError> {
+    fn write(&mut self, index: u16, column: &ExportColumn, value: &Value) -> Result<(), XlsxError> {
         /// A spreadsheet keeps 15 digits of a number.
         const TOO_LARGE: u64 = 1_000_000_000_000_000;
-        self.row += 1;
         let Sheet { sheet, row, text: format, date: date_format, amount: amount_format } = self;
-        for (column, cell) in (0..).zip(cells) {
-            match cell {
-                ExportCell::Text(text) if text.is_empty() => continue,
-                ExportCell::Text(text) => {
-                    sheet.write_string_with_format(*row, column, text, format)?
-                }
-                // Before March 1900, the dates of spreadsheet programs differ.
-                ExportCell::Date(text) => match ExcelDateTime::parse_from_str(&text) {
-                    Ok(date) if *text >= *"1900-03-01" => {
-                        sheet.write_datetime_with_format(*row, column, &date, date_format)?
+        let text = column.text(value);
+        // Before March 1900, the dates of spreadsheet programs differ.
+        let is_date = column.field.kind == Kind::Date && *text >= *"1900-03-01";
+        let date = is_date.then(|| ExcelDateTime::parse_from_str(&text).ok()).flatten();
+        match (value, date) {
+            _ if text.is_empty() => return Ok(()),
+            (_, Some(date)) => sheet.write_datetime_with_format(*row, index, &date, date_format)?,
+            (Value::Boolean(value), _) => sheet.write_boolean(*row, index, *value)?,
+            (Value::Integer(number), _) if number.unsigned_abs() < TOO_LARGE => {
+                match column.source {
+                    ColumnSource::Amount => {
+                        let amount = *number as f64 / 100.0;
+                        sheet.write_number_with_format(*row, index, amount, amount_format)?
                     }
-                    _ => sheet.write_string_with_format(*row, column, text, format)?,
-                },
-                ExportCell::Integer(number) if number.unsigned_abs() >= TOO_LARGE => {
-                    sheet.write_string_with_format(*row, column, number.to_string(), format)?
+                    _ => sheet.write_number(*row, index, *number as f64)?,
                 }
-                ExportCell::Amount(cents) if cents.unsigned_abs() >= TOO_LARGE => {
-                    sheet.write_string_with_format(*row, column, amount(cents), format)?
-                }
-                ExportCell::Integer(number) => sheet.write_number(*row, column, number as f64)?,
-                ExportCell::Amount(cents) => {
-                    let amount = cents as f64 / 100.0;
-                    sheet.write_number_with_format(*row, column, amount, amount_format)?
-                }
-                ExportCell::Boolean(value) => sheet.write_boolean(*row, column, value)?,
-            };
-        }
+            }
+            _ => sheet.write_string_with_format(*row, index, text, format)?,
+        };
         Ok(())
     }
 
