@@ -731,25 +731,19 @@ fn header(names: &[&str]) -> String {
 
 #[test]
 fn a_workbook_that_cannot_be_read_is_named_as_what_it_is() {
-    let ole = |name: &str| {
-        let name = name.bytes().flat_map(|letter| [letter, 0]);
-        b"\xd0\xcf\x11\xe0".iter().copied().chain(name).collect::<Vec<u8>>()
-    };
     let whole = xlsx(&header(&["name"]));
     let below = |cell: &str| xlsx(&(header(&["name", "city"]) + &row(&[&text("PC"), cell])));
     let mut stored = zip(&[("mimetype", "original")]);
     let at = stored.windows(8).position(|bytes| bytes == b"mimetype").unwrap();
     stored[at + 8] ^= 1;
     for (bytes, words) in [
-        (ole("EncryptedPackage"), "has a password"),
-        (ole("Workbook"), "an old Excel file (.xls)"),
+        (b"\xd0\xcf\x11\xe0".to_vec(), "an old Excel file (.xls), or has a password"),
         (b"name\nEins\n".to_vec(), "Let its name end in .csv"),
         (b"<html>".to_vec(), "HTML page"),
         (b"<?xml version=\"1.0\"?><Workbook>".to_vec(), ".fods"),
         (zip(&[("content.xml", "")]), "an .ods workbook; open it, and save it as .xlsx"),
         (zip(&[("xl/workbook.bin", "")]), "an .xlsb workbook; open it, and save it as .xlsx"),
         (zip(&[("a.txt", "")]), "damaged, or unusual"),
-        (zip(&[(&"x".repeat(2_000), "")]), "more than 1024 bytes"),
         (whole[..whole.len() / 2].to_vec(), "damaged"),
         (stored, "damaged"),
         (xlsx(&format!("{}<row><c>", header(&["name"]))), "damaged"),
@@ -757,7 +751,6 @@ fn a_workbook_that_cannot_be_read_is_named_as_what_it_is() {
         (below("<c t=\"e\"><v>#SPILL!</v></c>"), "a cell in row 2 or below has the error #SPILL!"),
         (below("<c t=\"s\"><v>7</v></c>"), "in row 2 or below: "),
         (below("<c t=\"b\"><v>x</v></c>"), "in row 2 or below: "),
-        (xlsx("<row r=\"1048577\"><c><v>1</v></c></row>"), "1048576 rows"),
         (xlsx(&(header(&["name"]) + &row(&["<c s=\"3\"><v>1</v></c>"]))), "lacks the formats"),
     ] {
         let (outcome, errors) = Fixture::new().import(import(&CUSTOMER, XLSX), &bytes);
