@@ -410,7 +410,11 @@ fn check_finds_what_is_wrong() {
 #[test]
 fn only_serve_and_tenant_create_make_a_data_directory() {
     let data_dir = DataDir::new(false);
-    let commands: [&[&str]; 11] = [
+    std::fs::write(data_dir.home().join("a.csv"), "name\nGood\n").unwrap();
+    let commands: [&[&str]; 14] = [
+        &["import", "acme", "customers", "a.csv"],
+        &["export", "acme", "customers"],
+        &["backup", "b"],
         &["tenant", "list"],
         &["tenant", "suspend", "acme"],
         &["tenant", "activate", "acme"],
@@ -424,7 +428,8 @@ fn only_serve_and_tenant_create_make_a_data_directory() {
         &["check"],
     ];
     for command in commands {
-        data_dir.cli(command).fails_saying("data");
+        let output = data_dir.cli(command).fails_saying("no data directory");
+        assert!(output.stderr.contains("TENANTDESK_DATA_DIR names another"), "{output:?}");
         assert!(!data_dir.data().exists(), "{command:?} makes none");
     }
     data_dir.cli(&["tenant", "create", "acme"]).done();

@@ -3,7 +3,6 @@
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use std::thread;
 
@@ -375,19 +374,8 @@ fn body(n: usize) -> Value {
 
 /// The lasting records, by id.
 fn make_lasting(api: &Api) -> HashMap<i64, Value> {
-    let made = Mutex::new(HashMap::new());
-    thread::scope(|scope| {
-        for thread in 0..8 {
-            let (api, made) = (api.clone(), &made);
-            scope.spawn(move || {
-                for n in (thread..LASTING).step_by(8) {
-                    let record = api.post(PATH, body(n)).created();
-                    made.lock().unwrap().insert(record["id"].as_i64().unwrap(), record);
-                }
-            });
-        }
-    });
-    made.into_inner().unwrap()
+    let records = (0..LASTING).map(|n| api.post(PATH, body(n)).created());
+    records.map(|record| (record["id"].as_i64().unwrap(), record)).collect()
 }
 
 /// Inserts and deletes other records until it is stopped.

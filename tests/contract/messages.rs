@@ -9,11 +9,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenantdesk::clock::Clock;
-use tenantdesk::config::{Config, ConnectionLimits};
+use tenantdesk::config::Config;
 use tenantdesk::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use tenantdesk::http::{ApiError, ErrorCode};
 use tenantdesk::model;
@@ -27,14 +26,9 @@ use crate::support::{ALL, DataDir, until};
 
 const JSON: &str = "Content-Type: application/json";
 
-/// Longer than any other body takes. The message names the timeout of the program.
-const BODY_TIMEOUT: Duration = Duration::from_secs(3);
-
 #[test]
 fn messages_match_the_golden_file() {
     let mut messages = Messages::start();
-    let mut slow = Client::connect(messages.service.address);
-    slow.send(messages.request("POST", "/customers.php", &["Content-Length: 2"], ""));
     keys(&mut messages);
     records(&mut messages);
     headers_and_bodies(&mut messages);
@@ -45,7 +39,6 @@ fn messages_match_the_golden_file() {
     batches(&mut messages);
     fields(&mut messages);
     http(&mut messages);
-    messages.add("a body that takes more than 10 seconds", &slow.answer().json());
     service(&mut messages);
     for code in ErrorCode::all() {
         let code = code.describe().code;
@@ -75,11 +68,9 @@ impl Messages {
     /// The clock stands, so that a message with a time is the same in each run.
     fn start() -> Messages {
         let data_dir = DataDir::new(false);
-        let limits = ConnectionLimits { body_timeout: BODY_TIMEOUT, ..ConnectionLimits::default() };
         let config = Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             rate_limit: NonZeroU32::MAX,
-            connections: limits,
             ..Config::new(data_dir.data())
         };
         let clock = Clock::manual("2200-01-01T00:00:00Z".parse().unwrap());
@@ -330,17 +321,9 @@ fn lists(messages: &mut Messages) {
         "/customers.php?cutsomer_number=7",
         "/customers.php?page=2",
         "/customers.php?offset=20",
-        "/customers.php?starting_after=7",
-        "/customers.php?after=7",
         "/customers.php?per_page=10",
-        "/customers.php?page_size=10",
-        "/customers.php?size=10",
         "/customers.php?search=eva",
-        "/customers.php?query=eva",
-        "/customers.php?term=eva",
-        "/customers.php?order=desc",
         "/customers.php?order_by=name",
-        "/customers.php?direction=desc",
         "/customers.php?count=true",
         "/customers.php?fields=id,name",
         "/customers.php?customers=1",
@@ -351,15 +334,7 @@ fn lists(messages: &mut Messages) {
         "/customers.php?filter=city",
         "/customers.php?include=hardware",
         "/customers.php?created_at_gte=2026-01-01",
-        "/customers.php?created_at_gt=2026-01-01",
-        "/customers.php?created_at_after=2026-01-01",
-        "/customers.php?created_at_min=2026-01-01",
-        "/customers.php?created_since=2026-01-01",
         "/customers.php?updated_since=2026-01-01",
-        "/customers.php?created_at%3E=2026-01-01",
-        "/customers.php?created_at_before=2026-01-01",
-        "/customers.php?created_at__lte=2026-01-01",
-        "/customers.php?created_at[max]=2026-01-01",
         "/customers.php?until=2026-01-01",
         "/customers.php?name_contains=eva",
         "/customers.php?city!=Kiel",
@@ -371,10 +346,7 @@ fn lists(messages: &mut Messages) {
         "/customers.php?sort=city,-name",
         "/customers.php?sort=custom.room",
         "/hardware.php?expand=employee",
-        "/hardware.php?embed=employee",
-        "/hardware.php?with=employee",
         "/hardware.php?employee=1",
-        "/hardware.php?purchase_date_gte=2026-01-01",
         "/customers.php?limit=0",
         "/customers.php?limit=201",
         "/customers.php?limit=ten",

@@ -74,8 +74,8 @@ fn the_requests_of_the_readme_give_the_answers_that_it_shows() {
     assert!(said.contains(r#""fields":["email","status"]"#), "{said}");
 }
 
-/// Every client does this: makes 205 customers, changes one, reads all page by page, meets an
-/// error, deletes one.
+/// The client makes 205 customers, changes one, reads all page by page, meets an error, and deletes
+/// one. `tests/clients/table.py` does so with the others.
 fn check_client(api: &Api, said: &str) {
     assert_eq!(
         said.trim(),
@@ -146,41 +146,6 @@ fn run_client(language: &Language, script: &str, check: fn(&Api, &str)) {
     let script = format!("{start}{script}");
     let said = run(&server, &key, program, &[*arguments, &[&script]].concat(), "");
     check(&server.with_key(&key), &said);
-}
-
-#[test]
-fn the_client_for_python() {
-    let script = r#"
-made = [desk.create("customers", name=f"Shop {n}")["id"] for n in range(205)]
-desk.update("customers", made[0], name="Renamed")
-active = list(desk.all("customers", status="active", sort="-name"))
-assert desk.page("employees", is_active=True)["data"] == []
-assert desk.get("customers", made[1])["name"] == "Shop 1"
-desk.delete("customers", made[2])
-gone = error(lambda: desk.get("customers", made[2]))
-wrong = error(lambda: desk.create("customers", name=""))
-renamed = sum(customer["name"] == "Renamed" for customer in active)
-print(f"{len(active)} active, {renamed} renamed, {said(gone)}, {said(wrong)} {' '.join(wrong.fields)}")
-"#;
-    run_client(&PYTHON, script, check_client);
-}
-
-#[test]
-fn the_client_for_node() {
-    let script = r#"
-const made = [];
-for (let n = 0; n < 205; n++) made.push((await desk.create("customers", { name: `Shop ${n}` })).id);
-await desk.update("customers", made[0], { name: "Renamed" });
-const active = [];
-for await (const customer of desk.all("customers", { status: "active", sort: "-name" })) active.push(customer.name);
-if ((await desk.get("customers", made[1])).name !== "Shop 1") process.exit(1);
-await desk.delete("customers", made[2]);
-const gone = await error(desk.get("customers", made[2]));
-const wrong = await error(desk.create("customers", { name: "" }));
-const renamed = active.filter((name) => name === "Renamed").length;
-console.log(`${active.length} active, ${renamed} renamed, ${said(gone)}, ${said(wrong)} ${Object.keys(wrong.fields)}`);
-"#;
-    run_client(&NODE, script, check_client);
 }
 
 #[test]

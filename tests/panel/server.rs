@@ -1,6 +1,5 @@
 //! The panel of the shipped binary: its path, its log, and that sign-ins do not block the API.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use crate::NEW;
@@ -110,53 +109,4 @@ fn a_flood_of_sign_ins_is_shed_and_costs_bounded_memory() {
     assert!(statuses.contains(&401), "{statuses:?}");
     let peak = ProcessStats::of(server.pid()).peak_memory;
     assert!(peak < 100 * 1024, "{peak} KiB");
-}
-
-#[test]
-#[ignore = "takes 5 s; `make proof` runs it"]
-fn proof_sign_ins_from_one_address_keep_out_no_admin_at_another() {
-    let server = TestServer::start();
-    let Tenant { name, password, .. } = server.tenant("acme");
-    let (shed, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let flood = |number: usize| {
-        let mut browser = Browser::at(&server, "192.0.2.66");
-        for count in 0.. {
-            if over.load(Ordering::SeqCst) {
-                break;
-            }
-            let name = format!("nobody-{number}-{count}");
-            let reply = browser.sign_in(&name, "not the password");
-            if reply.status == 503 {
-                assert_eq!(reply.header("Retry-After"), Some("1"));
-                shed.fetch_add(1, Ordering::SeqCst);
-            } else {
-                reply.is(401);
-            }
-        }
-    };
-    let flood = &flood;
-    let ends = thread::scope(|scope| {
-        let floods: Vec<_> = (0..20).map(|number| scope.spawn(move || flood(number))).collect();
-        let admin = scope.spawn(|| {
-            until("the flood is shed", || (shed.load(Ordering::SeqCst) > 0).then_some(()));
-            let mut admin = Browser::at(&server, "192.0.2.1");
-            let mut ends = vec![admin.sign_in(&name, &password).status];
-            ends.push(
-                admin
-                    .send("password", &[("current", &password), ("new", NEW), ("again", NEW)])
-                    .status,
-            );
-            for _ in 0..3 {
-                ends.push(Browser::at(&server, "192.0.2.1").sign_in(&name, NEW).status);
-            }
-            let before = shed.load(Ordering::SeqCst);
-            until("the flood goes on", || (shed.load(Ordering::SeqCst) > before).then_some(()));
-            ends
-        });
-        let ends = admin.join();
-        over.store(true, Ordering::SeqCst);
-        floods.into_iter().for_each(|flood| flood.join().unwrap());
-        ends.unwrap()
-    });
-    assert_eq!(ends, [303; 5]);
 }
