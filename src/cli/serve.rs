@@ -54,8 +54,9 @@ enum LogFormat {
 /// The maximum number of log lines that wait for the thread that writes them.
 const MAX_LOG_LINES: usize = 16_384;
 
-/// The pause of the log's thread after it has written what waited.
-const LOG_PAUSE: Duration = Duration::from_millis(1);
+/// The pause of the log's thread after it has written what waited. A thread without lines to write
+/// makes some ten system calls before it sleeps.
+const LOG_PAUSE: Duration = Duration::from_millis(25);
 
 /// The interval at which last uses of keys and failed sign-ins are written, so that commands show
 /// them. After a failure, the next try is a minute later.
