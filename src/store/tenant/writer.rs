@@ -423,8 +423,8 @@ impl WriterThread {
         Ok(())
     }
 
-    /// Commits `first` and the mutations that wait or arrive before the commit, until the group has
-    /// [`GROUP`] changes, and answers. Returns whether the connection can be used again.
+    /// Runs `first` and the mutations that wait or arrive meanwhile, commits, and answers. Returns
+    /// whether the connection can be used again.
     fn run_group(&mut self, connection: &mut Connection, first: Mutation) -> bool {
         let since = first.since;
         // An unknown free space refuses nothing.
@@ -440,53 +440,69 @@ impl WriterThread {
                 return is_usable;
             }
         };
-        if let Err(refusal) = self.check_active() {
-            send(first.send, Outcome::Failed(refusal));
-            return true;
-        }
         let shortage = shortened.and_then(|wal| self.find_shortage(&transaction, wal, free));
         let shortage = shortage.unwrap_or_else(|error| Some(self.file.failed(error.into())));
-        let (mut group, mut outcomes, mut changes) = (vec![first], Vec::new(), 0);
-        // Why SQLite has ended the transaction by itself, on a full disk for example.
-        let mut ended = None;
-        let mut with_savepoints = false;
+        let mut group = vec![first];
+        let ran = self.run_mutations(&transaction, &mut group, shortage.as_ref());
+        let committed = ran.and_then(|outcomes| {
+            let committed = database::commit(transaction);
+            committed.map(|()| outcomes).map_err(|error| self.file.failed(error.into()))
+        });
+        self.has_upkeep = true;
+        let is_usable = committed.is_ok();
+        match committed {
+            Ok(outcomes) => {
+                group
+                    .into_iter()
+                    .zip(outcomes)
+                    .for_each(|(done, outcome)| send(done.send, outcome));
+            }
+            // Also of a rejection: its reason may be a change of the same group.
+            Err(error) => {
+                group.into_iter().for_each(|lost| send(lost.send, Outcome::Failed(error.clone())));
+            }
+        }
+        is_usable
+    }
+
+    /// Runs the mutations of the group, and those that arrive, until it has [`GROUP`] changes. Fails
+    /// if nothing can be committed, for example because a full disk has ended the transaction.
+    fn run_mutations(
+        &mut self,
+        transaction: &Transaction<'_>,
+        group: &mut Vec<Mutation>,
+        shortage: Option<&StoreError>,
+    ) -> Result<Vec<Outcome>> {
+        self.check_active()?;
+        let (mut outcomes, mut changes, mut with_savepoints) = (Vec::new(), 0, false);
         while let Some(mutation) = group.get(outcomes.len()) {
-            let writing = Writing::new(&transaction, &mutation.context);
-            let outcome = self.run_mutation(&writing, mutation, shortage.as_ref(), with_savepoints);
+            let writing = Writing::new(transaction, &mutation.context);
+            let outcome = self.run_mutation(&writing, mutation, shortage, with_savepoints);
             // A rolled back change has taken its time, too.
             changes += mutation.changes.len().max(writing.changed());
             if transaction.is_autocommit() {
-                ended = Some(match outcome {
+                return Err(match outcome {
                     Some(Outcome::Failed(error)) => error,
                     _ => self.file.database.unusable("SQLite has ended the transaction"),
                 });
-                break;
             }
-            if let Some(outcome) = outcome {
-                outcomes.push(outcome);
-            } else {
-                let begun = execute(&transaction, "ROLLBACK")
-                    .and_then(|()| execute(&transaction, "BEGIN IMMEDIATE"))
-                    .map_err(|error| self.file.failed(error.into()));
-                if let Err(error) = begun.and_then(|()| self.check_active()) {
-                    ended = Some(error);
-                    break;
+            match outcome {
+                Some(outcome) => outcomes.push(outcome),
+                None => {
+                    execute(transaction, "ROLLBACK")
+                        .and_then(|()| execute(transaction, "BEGIN IMMEDIATE"))
+                        .map_err(|error| self.file.failed(error.into()))?;
+                    self.check_active()?;
+                    outcomes.clear();
+                    with_savepoints = true;
                 }
-                outcomes.clear();
-                with_savepoints = true;
             }
             if changes < GROUP && outcomes.len() == group.len() {
                 group.extend(self.waiting.try_recv());
             }
         }
-        let committed = match ended {
-            Some(error) => Err(error),
-            None => database::commit(transaction).map_err(|error| self.file.failed(error.into())),
-        };
-        answer(group, outcomes, &committed);
         self.changes += changes;
-        self.has_upkeep = true;
-        committed.is_ok()
+        Ok(outcomes)
     }
 
     /// Runs one mutation. Returns `None` if the group must run again, with savepoints.
@@ -594,22 +610,6 @@ impl WriterThread {
             .and_then(|_locked| database::make_durable(self.file.database.path()))
             .map_err(|error| self.file.database.error(error))?;
         Ok(connection)
-    }
-}
-
-/// Sends the outcomes of a group. If `committed` is an error, there may be fewer outcomes than
-/// mutations.
-fn answer(group: Vec<Mutation>, outcomes: Vec<Outcome>, committed: &Result<()>) {
-    let mut outcomes = outcomes.into_iter();
-    for mutation in group {
-        // A rejection, too, depends on the commit: its reason may be a change of the same group.
-        let outcome = match (committed, outcomes.next()) {
-            (_, Some(Outcome::Failed(error))) => Outcome::Failed(error),
-            (Err(error), _) => Outcome::Failed(error.clone()),
-            (Ok(()), Some(outcome)) => outcome,
-            (Ok(()), None) => Outcome::Failed(StoreError::other("a mutation has no outcome")),
-        };
-        send(mutation.send, outcome);
     }
 }
 
