@@ -1,10 +1,11 @@
 //! Files and directories that only their owner can read, files that may not exist, and names that
 //! survive a power loss.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::statvfs;
 
@@ -61,6 +62,13 @@ pub(crate) fn user_name(number: u32) -> String {
         (fields.nth(1)? == number).then(|| name.to_owned())
     });
     name.unwrap_or(number)
+}
+
+/// The path of a file beside `path`, such as the one that SQLite keeps for a database.
+pub(crate) fn companion(path: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 pub(crate) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {

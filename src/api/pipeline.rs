@@ -147,7 +147,7 @@ impl Api {
                 };
                 match checked {
                     Ok(write) => {
-                        let key = KeyLabel::from(principal.key);
+                        let key = principal.key.label();
                         return make_changes(&tenant, key, request, write, responder);
                     }
                     Err(error) => Err(error),

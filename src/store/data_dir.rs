@@ -42,7 +42,7 @@ use std::time::Instant;
 
 use rustix::process::geteuid;
 
-use super::database::{self, Database, Role, Schema};
+use super::database::{Database, Role, Schema};
 use super::error::{Result, StoreCode, StoreError};
 use crate::files;
 use crate::model::TenantId;
@@ -313,9 +313,9 @@ fn migrate_tenants(data_dir: &Path) -> Result<()> {
 /// Recovers the WALs that are not empty. If a tenant's WAL cannot be recovered, the other tenants
 /// are served. The first write to that tenant tries again. If this fails, too, the write gets 503.
 fn recover(data_dir: &Path) -> Result<()> {
-    database::recover(&registry_database(data_dir))?;
+    registry_database(data_dir).recover()?;
     for id in tenant_file_ids(data_dir)? {
-        if let Err(error) = database::recover(&tenant_database(data_dir, id)) {
+        if let Err(error) = tenant_database(data_dir, id).recover() {
             tracing::error!(tenant = %id, %error, "the tenant's WAL cannot be recovered");
         }
     }

@@ -4,14 +4,14 @@
 //! | file | its concern |
 //! |---|---|
 //! | `schema` | creation, versions, migration, comparison |
-//! | `wal` | commits, checkpoints, and the end of the process at a failed sync |
+//! | `wal` | commits, and the end of the process at a failed sync |
 
 mod schema;
 mod wal;
 
-use std::ffi::{OsStr, c_int};
+use std::ffi::c_int;
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::iter;
 use std::os::unix::fs::MetadataExt as _;
@@ -29,14 +29,15 @@ use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
+use rustix::fs::{FallocateFlags, fallocate};
 use scheduled_thread_pool::ScheduledThreadPool;
 
-pub(crate) use schema::{Schema, differences};
-pub(crate) use wal::{LAST_LINE, commit, make_durable, recover};
+pub(crate) use schema::differences;
+pub(crate) use wal::{LAST_LINE, commit, make_durable};
 
 use super::error::{DISK_IS_FULL, Result, StoreCode, StoreError};
 use crate::clock::Timestamp;
-use crate::files;
+use crate::files::{self, companion};
 
 /// The registry or a tenant's file.
 #[derive(Clone, Debug)]
@@ -45,9 +46,22 @@ pub(crate) struct Database {
     pub(crate) schema: &'static Schema,
 }
 
-/// The tables of Litestream in a database that it replicates. After a restore, the operator
-/// restarts it (examples/standby).
-const REPLICA_TABLES: [&str; 2] = ["_litestream_seq", "_litestream_lock"];
+#[derive(Debug)]
+pub(crate) struct Schema {
+    /// Creates the schema in an empty database.
+    pub(crate) sql: &'static str,
+    /// The version of 1.0.0, the oldest that can be migrated.
+    pub(crate) first: u32,
+    /// The SQL of each later version, in order. A released step never changes.
+    pub(crate) steps: &'static [&'static str],
+}
+
+impl Schema {
+    /// The `user_version` of a database with this schema.
+    pub(crate) const fn version(&self) -> u32 {
+        self.first + self.steps.len() as u32
+    }
+}
 
 /// The purpose of a connection, which decides the size of its page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,13 +221,6 @@ fn step(backup: &Backup<'_, '_>, pages: c_int) -> rusqlite::Result<()> {
 /// equal identities show that it was not.
 pub(crate) type FileIdentity = (u64, u64);
 
-/// The path of a file that SQLite keeps beside the database at `path`.
-pub(crate) fn companion(path: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
 /// Runs a statement that returns nothing, prepared once for each connection.
 pub(crate) fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
@@ -367,6 +374,79 @@ impl Database {
             .connection_timeout(LOCK_WAIT)
             .thread_pool(opener)
             .build_unchecked(manager)
+    }
+}
+
+/// The bytes of the disk for [`Database::reserve_wal`]: some ten commits of the registry.
+const WAL_RESERVE: u64 = 256 << 10;
+
+/// The bytes of a frame of the WAL: a page with its header.
+const FRAME: u64 = 24 + (4 << 10);
+
+impl Database {
+    /// Copies the WAL into the database while others read and write. With `truncate`, it also waits
+    /// for them and empties the WAL file, if no other connection uses it. Returns how many bytes of
+    /// the WAL remain in use. Ends the process if the disk refuses to sync.
+    pub(crate) fn checkpoint(
+        &self,
+        connection: &Connection,
+        truncate: bool,
+    ) -> rusqlite::Result<u64> {
+        self.limit_wal(connection)?;
+        let mode = if truncate { "TRUNCATE" } else { "PASSIVE" };
+        self.run_checkpoint(connection, mode).inspect_err(wal::end_if_not_synced)
+    }
+
+    /// How many bytes of the WAL are in use.
+    pub(crate) fn used_wal(&self, connection: &Connection) -> rusqlite::Result<u64> {
+        self.run_checkpoint(connection, "NOOP")
+    }
+
+    fn run_checkpoint(&self, connection: &Connection, mode: &str) -> rusqlite::Result<u64> {
+        let sql = format!("PRAGMA wal_checkpoint({mode})");
+        let frames: i64 = connection.prepare_cached(&sql)?.query_row([], |row| row.get(1))?;
+        // If another process makes a checkpoint at this moment, SQLite says -1.
+        let bytes = u64::try_from(frames).map(|frames| frames.saturating_mul(FRAME));
+        Ok(bytes.unwrap_or_else(|_| self.wal_length()))
+    }
+
+    /// Gives the WAL blocks of the disk before it needs them, as far as the file system can. So a
+    /// full disk still takes some commits.
+    pub(crate) fn reserve_wal(&self) {
+        if let Ok(wal) = OpenOptions::new().write(true).open(self.companion("-wal")) {
+            let _ = fallocate(&wal, FallocateFlags::KEEP_SIZE, 0, WAL_RESERVE);
+        }
+    }
+
+    /// The length of the file without its WAL.
+    pub(crate) fn file_length(&self) -> u64 {
+        fs::metadata(self.path()).map_or(0, |found| found.len())
+    }
+
+    /// The length of the WAL's file. A part of it may be free for later changes.
+    pub(crate) fn wal_length(&self) -> u64 {
+        fs::metadata(self.companion("-wal")).map_or(0, |found| found.len())
+    }
+
+    /// Makes a WAL durable that an earlier process has left, and copies it into the database. No
+    /// other process may use the database.
+    ///
+    /// If the WAL cannot be read or written, the result is an error, because nothing may be
+    /// committed behind it. If its sync fails, the process ends. If only the copy fails, because the
+    /// database is damaged for example, the WAL stays where it is and loses nothing. The next open
+    /// of the database reports the cause.
+    pub(crate) fn recover(&self) -> Result<()> {
+        let wal = self.companion("-wal");
+        if !wal::rewrite_in_place(&wal).map_err(|error| self.unusable(error))? {
+            return Ok(());
+        }
+        let copied = self.connect(Role::Writer).and_then(|connection| {
+            self.checkpoint(&connection, true).map(drop).map_err(|error| self.error(error))
+        });
+        if let Err(error) = copied {
+            tracing::warn!(%error, "a WAL cannot be copied into its database");
+        }
+        Ok(())
     }
 }
 

@@ -12,26 +12,9 @@ use std::process;
 
 use rusqlite::{Connection, TransactionBehavior, ffi};
 
-use super::{Database, REPLICA_TABLES, Role, companion, open_plain, version, wal};
-use crate::files;
+use super::{Database, Role, Schema, open_plain, version, wal};
+use crate::files::{self, companion};
 use crate::store::error::{Result, StoreCode, StoreError};
-
-#[derive(Debug)]
-pub(crate) struct Schema {
-    /// Creates the schema in an empty database.
-    pub(crate) sql: &'static str,
-    /// The version of 1.0.0, the oldest that can be migrated.
-    pub(crate) first: u32,
-    /// The SQL of each later version, in order. A released step never changes.
-    pub(crate) steps: &'static [&'static str],
-}
-
-impl Schema {
-    /// The `user_version` of a database with this schema.
-    pub(crate) const fn version(&self) -> u32 {
-        self.first + self.steps.len() as u32
-    }
-}
 
 impl Database {
     /// Refuses a database of another version.
@@ -128,6 +111,10 @@ impl Database {
         self.checkpoint(connection, true).map(drop)
     }
 }
+
+/// The tables of Litestream in a database that it replicates. After a restore, the operator
+/// restarts it (examples/standby).
+const REPLICA_TABLES: [&str; 2] = ["_litestream_seq", "_litestream_lock"];
 
 /// The differences between the database and a new one, as texts for the operator. The tables of a
 /// replicator do not count. No view and no trigger is executed.

@@ -166,7 +166,7 @@ fn what_an_earlier_process_left_in_the_wal_is_copied_into_the_file() {
     add_customers(&connection, 10);
     drop(connection);
     assert!(fs::metadata(database.companion("-wal")).unwrap().len() > 0);
-    recover(&database).unwrap();
+    database.recover().unwrap();
     assert_eq!(fs::metadata(database.companion("-wal")).unwrap().len(), 0);
     let connection = database.open(Role::Reader).unwrap();
     let count = "SELECT count(*) FROM customers";

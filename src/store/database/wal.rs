@@ -18,13 +18,13 @@
 //! sees the same bytes all the time. [`make_durable`] also syncs the name of the WAL. A reader may
 //! have made the file, and a reader waits for no sync.
 //!
-//! When a server starts, or a command while no other process has a database open, [`recover`] makes
-//! each WAL durable and copies it into its database. Every function here runs in the thread that
-//! writes: a command's only thread, the tenant's writer thread, or the thread that starts the
-//! server.
+//! When a server starts, or a command while no other process has a database open,
+//! `Database::recover` makes each WAL durable and copies it into its database. Every function here
+//! runs in the thread that writes: a command's only thread, the tenant's writer thread, or the
+//! thread that starts the server.
 
 use std::fmt::Display;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -32,12 +32,9 @@ use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, Transaction, ffi};
-use rustix::fs::{FallocateFlags, fallocate};
+use rusqlite::{Transaction, ffi};
 
-use super::{Database, Role, companion};
-use crate::files;
-use crate::store::error::Result;
+use crate::files::{self, companion};
 
 /// Commits. Ends the process if the disk refuses to sync. If SQLite has ended the transaction by
 /// itself, on a full disk for example, the result is an error.
@@ -83,78 +80,6 @@ fn end_process(error: &dyn Display) -> ! {
     process::exit(1)
 }
 
-/// The bytes of the disk for [`Database::reserve_wal`]: some ten commits of the registry.
-const WAL_RESERVE: u64 = 256 << 10;
-
-/// The bytes of a frame of the WAL: a page with its header.
-const FRAME: u64 = 24 + (4 << 10);
-
-impl Database {
-    /// Copies the WAL into the database while others read and write. With `truncate`, it also waits
-    /// for them and empties the WAL file, if no other connection uses it. Returns how many bytes of
-    /// the WAL remain in use. Ends the process if the disk refuses to sync.
-    pub(crate) fn checkpoint(
-        &self,
-        connection: &Connection,
-        truncate: bool,
-    ) -> rusqlite::Result<u64> {
-        self.limit_wal(connection)?;
-        let mode = if truncate { "TRUNCATE" } else { "PASSIVE" };
-        self.run_checkpoint(connection, mode).inspect_err(end_if_not_synced)
-    }
-
-    /// How many bytes of the WAL are in use.
-    pub(crate) fn used_wal(&self, connection: &Connection) -> rusqlite::Result<u64> {
-        self.run_checkpoint(connection, "NOOP")
-    }
-
-    fn run_checkpoint(&self, connection: &Connection, mode: &str) -> rusqlite::Result<u64> {
-        let sql = format!("PRAGMA wal_checkpoint({mode})");
-        let frames: i64 = connection.prepare_cached(&sql)?.query_row([], |row| row.get(1))?;
-        // If another process makes a checkpoint at this moment, SQLite says -1.
-        let bytes = u64::try_from(frames).map(|frames| frames.saturating_mul(FRAME));
-        Ok(bytes.unwrap_or_else(|_| self.wal_length()))
-    }
-
-    /// Gives the WAL blocks of the disk before it needs them, as far as the file system can. So a
-    /// full disk still takes some commits.
-    pub(crate) fn reserve_wal(&self) {
-        if let Ok(wal) = OpenOptions::new().write(true).open(self.companion("-wal")) {
-            let _ = fallocate(&wal, FallocateFlags::KEEP_SIZE, 0, WAL_RESERVE);
-        }
-    }
-
-    /// The length of the file without its WAL.
-    pub(crate) fn file_length(&self) -> u64 {
-        fs::metadata(self.path()).map_or(0, |found| found.len())
-    }
-
-    /// The length of the WAL's file. A part of it may be free for later changes.
-    pub(crate) fn wal_length(&self) -> u64 {
-        fs::metadata(self.companion("-wal")).map_or(0, |found| found.len())
-    }
-}
-
-/// Makes a WAL durable that an earlier process has left, and copies it into the database. No other
-/// process may use the database.
-///
-/// If the WAL cannot be read or written, the result is an error, because nothing may be committed
-/// behind it. If its sync fails, the process ends. If only the copy fails, because the database is
-/// damaged for example, the WAL stays where it is and loses nothing. The next open of the database
-/// reports the cause.
-pub(crate) fn recover(database: &Database) -> Result<()> {
-    if !rewrite_in_place(&database.companion("-wal")).map_err(|error| database.unusable(error))? {
-        return Ok(());
-    }
-    let copied = database.connect(Role::Writer).and_then(|connection| {
-        database.checkpoint(&connection, true).map(drop).map_err(|error| database.error(error))
-    });
-    if let Err(error) = copied {
-        tracing::warn!(%error, "a WAL cannot be copied into its database");
-    }
-    Ok(())
-}
-
 /// Makes the WAL of the database at `path` durable. A connection calls it before its first write,
 /// and holds the write lock, so that nobody else writes to the WAL.
 ///
@@ -174,7 +99,7 @@ pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
 /// The WAL is the only file of a database that may be opened like this. If a process closes any
 /// descriptor of a file, Linux drops all locks of the process on that file. SQLite locks the
 /// database and its `-shm` file, but not the WAL.
-fn rewrite_in_place(path: &Path) -> io::Result<bool> {
+pub(super) fn rewrite_in_place(path: &Path) -> io::Result<bool> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         opened => opened?,

@@ -100,6 +100,10 @@ impl KeyRow {
         self.expires_at.filter(|end| end.before(NOTICE) <= now.timestamp())
     }
 
+    pub fn label(&self) -> KeyLabel {
+        KeyLabel { id: self.id, name: self.name.clone(), prefix: self.prefix.clone() }
+    }
+
     /// Reads [`KEY_COLUMNS`], in their order.
     pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
         Ok(KeyRow {
@@ -114,12 +118,6 @@ impl KeyRow {
             expires_at: row.get(8)?,
             rate_limit: row.get(9)?,
         })
-    }
-}
-
-impl From<KeyRow> for KeyLabel {
-    fn from(KeyRow { id, name, prefix, .. }: KeyRow) -> KeyLabel {
-        KeyLabel { id, name, prefix }
     }
 }
 
@@ -204,6 +202,13 @@ impl Registry {
         })
     }
 
+    /// Records that a key was used.
+    pub fn record_use(&self, key: &KeyRow, now: Moment) {
+        let seconds = now.unix_seconds();
+        let minute = Timestamp::from_unix(seconds - seconds.rem_euclid(60));
+        self.unwritten.lock().uses.insert(key.id, minute.max(key.created_at));
+    }
+
     /// The tenant's keys, the oldest first, with the last uses that are not written yet.
     pub fn list_keys(&self, tenant_id: TenantId) -> Result<Vec<KeyRow>> {
         // A use that is written meanwhile is still in memory.
@@ -233,7 +238,7 @@ impl Administration<'_> {
             if key.revoked_at.is_none() {
                 key.revoked_at = Some(self.now.timestamp());
                 update(transaction, &key)?;
-                self.record(transaction, EventKind::KeyRevoked, Some(&key))?;
+                self.record(transaction, EventKind::KeyRevoked, Some(key.label()))?;
             }
             Ok(key)
         })
@@ -259,7 +264,9 @@ impl Administration<'_> {
                 (key.rate_limit != before.rate_limit).then_some(EventKind::KeyLimitChanged),
             ];
             let actions: Vec<EventKind> = differences.into_iter().flatten().collect();
-            actions.iter().try_for_each(|action| self.record(transaction, *action, Some(&key)))?;
+            actions
+                .iter()
+                .try_for_each(|action| self.record(transaction, *action, Some(key.label())))?;
             Ok((key, actions))
         })
     }
@@ -268,7 +275,7 @@ impl Administration<'_> {
         self.change(|transaction| {
             let key = self.find_key(transaction, id)?;
             transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id.0])?;
-            self.record(transaction, EventKind::KeyDeleted, Some(&key))?;
+            self.record(transaction, EventKind::KeyDeleted, Some(key.label()))?;
             Ok(key)
         })
     }
@@ -287,7 +294,7 @@ impl Administration<'_> {
             let (new, key) = self.insert_key(transaction, &new)?;
             old.expires_at = Some(expires_at.map_or(overlap_end, |end| end.min(overlap_end)));
             update(transaction, &old)?;
-            self.record(transaction, EventKind::KeyReplaced, Some(&old))?;
+            self.record(transaction, EventKind::KeyReplaced, Some(old.label()))?;
             Ok(Replacement { old, new, key })
         })
     }
@@ -339,7 +346,7 @@ impl Administration<'_> {
         let values =
             params![self.tenant_id.0, name, hash, prefix, scopes, now, expires_at, rate_limit];
         let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
-        self.record(transaction, EventKind::KeyCreated, Some(&row))?;
+        self.record(transaction, EventKind::KeyCreated, Some(row.label()))?;
         Ok((row, key))
     }
 }

@@ -208,9 +208,8 @@ impl<'a> Administration<'a> {
         &self,
         transaction: &Transaction<'_>,
         action: EventKind,
-        key: Option<&KeyRow>,
+        key: Option<KeyLabel>,
     ) -> rusqlite::Result<()> {
-        let key = key.cloned().map(KeyLabel::from);
         let event = Event::new(action, key, self.actor, self.now.timestamp());
         event.insert(transaction, self.tenant_id)
     }
@@ -298,13 +297,6 @@ impl Registry {
     /// transaction, so no change follows a suspension (contract section 9).
     pub(in crate::store) fn find_suspension(&self, id: TenantId) -> Result<Option<Inactive>> {
         find_suspension(&self.reader.lock(), id)
-    }
-
-    /// Records that a key was used.
-    pub fn record_use(&self, key: &KeyRow, now: Moment) {
-        let seconds = now.unix_seconds();
-        let minute = Timestamp::from_unix(seconds - seconds.rem_euclid(60));
-        self.unwritten.lock().uses.insert(key.id, minute.max(key.created_at));
     }
 
     /// Writes what is in memory. A last use leaves the memory once it is written, so every reader
