@@ -103,12 +103,12 @@ pub(super) fn check_write(
     let conditions = Conditions::of(request);
     let change = check_change(&request.method, resource, &query, &object, &conditions)?;
     // A query has only one of them.
-    let target = query.get("id").or_else(|| query.get(UPDATE_BY)).unwrap_or_default();
+    let selector = query.get("id").or_else(|| query.get(UPDATE_BY)).unwrap_or_default();
     Ok(CheckedWrite {
         changes: vec![change],
         paths: vec![request.path.clone()],
         is_batch: false,
-        idempotency_key: uuid.map(|uuid| idempotency_key(uuid, request, target, bytes)),
+        idempotency_key: uuid.map(|uuid| idempotency_key(uuid, request, selector, bytes)),
     })
 }
 
@@ -170,15 +170,15 @@ fn check_values(
     let mut faults = Vec::new();
     for field in resource.fields {
         let (mut sent, mut is_named) = (body.get(field.name), false);
-        for key in resource.natural_references().iter().filter(|key| key.field == field) {
-            match body.get(&key.name) {
+        for natural in resource.natural_references().iter().filter(|key| key.field == field) {
+            match body.get(&natural.name) {
                 None => {}
                 // Beside another member of the reference, an empty one counts as absent.
                 Some(input) if is_empty(input) => sent = sent.or(Some(input)),
                 Some(input) => {
                     is_named = true;
-                    match key.check(input) {
-                        Ok(value) => change.references.push((key, value)),
+                    match natural.check(input) {
+                        Ok(value) => change.references.push((natural, value)),
                         Err(errors) => faults.extend(errors),
                     }
                 }
@@ -251,16 +251,16 @@ pub(super) fn parse_idempotency_key(request: &Request) -> Result<Option<[u8; 16]
     }
 }
 
-/// The UUID with the SHA-256 of method, path without `/v1`, `target` and for POST and PUT the bytes
-/// of the body. `target` is the value of `id` or `update_by` in the query.
+/// The UUID with the SHA-256 of method, path without `/v1`, `selector` and for POST and PUT the
+/// bytes of the body. The selector is the value of `id` or `update_by` in the query.
 pub(super) fn idempotency_key(
     uuid: [u8; 16],
     request: &Request,
-    target: &str,
+    selector: &str,
     body: &[u8],
 ) -> IdempotencyKey {
     let mut hash = Sha256::new();
-    for part in [request.method.as_str(), routes::label(&request.path), target] {
+    for part in [request.method.as_str(), routes::label(&request.path), selector] {
         hash.update(part);
         hash.update([0]);
     }

@@ -58,7 +58,7 @@ pub enum PublicPage {
 pub const PANEL_PATH: &str = "/api_keys.php";
 
 /// All paths with a key and the API reference are also available below it (contract section 1).
-const VERSION: &str = "/v1";
+const PREFIX: &str = "/v1";
 
 pub static ROUTES: [(&str, Route); 21] = [
     (CUSTOMER.path, Route::Api(&CUSTOMERS)),
@@ -107,7 +107,7 @@ const fn document(document: &'static Document) -> Route {
 
 impl Route {
     /// Whether the path is also available below `/v1`.
-    pub const fn has_version(self) -> bool {
+    pub const fn has_prefix(self) -> bool {
         matches!(self, Route::Api(_) | Route::Page(PublicPage::Document(_)))
     }
 }
@@ -152,9 +152,9 @@ impl Action {
 /// Finds the route of a path. Returns the path without `/v1`, and the route. Paths are
 /// compared as sent, without percent-decoding.
 pub fn find(path: &str) -> Option<(&'static str, Route)> {
-    let bare = path.strip_prefix(VERSION).unwrap_or(path);
+    let bare = path.strip_prefix(PREFIX).unwrap_or(path);
     for &(known, route) in &ROUTES {
-        if known == if route.has_version() { bare } else { path } {
+        if known == if route.has_prefix() { bare } else { path } {
             return Some((known, route));
         }
     }
@@ -179,13 +179,13 @@ pub fn not_found(path: &str) -> ApiError {
 /// in the path: `/customers/12`.
 pub(super) fn similar_record(path: &str) -> Option<String> {
     let path = path.trim_matches('/');
-    let (version, path) = path.strip_prefix("v1/").map_or(("", path), |path| (VERSION, path));
+    let (prefix, path) = path.strip_prefix("v1/").map_or(("", path), |path| (PREFIX, path));
     let (name, id) = path.split_once('/').unwrap_or((path, ""));
     let paths = ALL.map(|resource| resource.path);
     let known = words::closest(&format!("/{name}"), paths.into_iter())?;
     match id {
-        "" => Some(format!("{version}{known}")),
-        _ if is_positive_integer(id) && id.len() < 20 => Some(format!("{version}{known}?id={id}")),
+        "" => Some(format!("{prefix}{known}")),
+        _ if is_positive_integer(id) && id.len() < 20 => Some(format!("{prefix}{known}?id={id}")),
         _ => None,
     }
 }

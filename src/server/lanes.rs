@@ -11,13 +11,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::oneshot;
 
 use super::app::Application;
 use super::relay::Relay;
 use crate::api::{Admission, Job, Lane};
+use crate::http::Responder;
 use crate::http::request::address_of;
-use crate::http::{ApiError, Responder};
 use crate::metrics::Metrics;
 
 /// The most workers that wait for requests at the same time. The others sleep. So each of the few
@@ -48,7 +47,7 @@ pub(super) struct WorkerPool {
 
 struct Shared {
     app: Arc<dyn Application>,
-    relay: Relay,
+    relay: Arc<Relay>,
     queue: Mutex<Queue>,
     /// Wakes a worker that sleeps.
     wake: Condvar,
@@ -64,17 +63,18 @@ struct Queue {
 
 impl WorkerPool {
     pub(super) fn start(
-        app: Arc<dyn Application>,
+        app: &Arc<dyn Application>,
+        relay: &Arc<Relay>,
         workers: usize,
-        metrics: Arc<Metrics>,
+        metrics: &Arc<Metrics>,
     ) -> io::Result<WorkerPool> {
         let scheduler = Scheduler::new(workers);
         let shared = Arc::new(Shared {
-            app,
-            relay: Relay::open()?,
+            app: Arc::clone(app),
+            relay: Arc::clone(relay),
             queue: Mutex::new(Queue { scheduler, receiving: 0, is_stopping: false }),
             wake: Condvar::new(),
-            metrics,
+            metrics: Arc::clone(metrics),
         });
         let mut pool = WorkerPool { shared, threads: Vec::new() };
         for number in 0..workers {
@@ -83,17 +83,6 @@ impl WorkerPool {
             pool.threads.push(worker.spawn(move || shared.work())?);
         }
         Ok(pool)
-    }
-
-    /// Brings a request to a worker. If too many are on the way, the request gets `overloaded`.
-    pub(super) fn submit(&self, responder: Responder) {
-        if let Err(rejected) = self.shared.relay.send(responder) {
-            rejected.send(ApiError::overloaded().into());
-        }
-    }
-
-    pub(super) fn send_watchdog(&self) -> oneshot::Receiver<()> {
-        self.shared.relay.send_watchdog()
     }
 }
 

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use app::{App, Application, Intake};
 use lanes::WorkerPool;
+use relay::Relay;
 use request::Edge;
 pub use tls::{Tls, TlsError};
 
@@ -92,13 +93,15 @@ impl Server {
             .enable_time()
             .build()
             .map_err(ServerError::Start)?;
-        let pool = WorkerPool::start(Arc::clone(&app), config.workers, Arc::clone(&metrics));
-        let pool = Arc::new(pool.map_err(ServerError::Start)?);
-        runtime.block_on(check_workers(&pool))?;
-        let edge = Edge::new(app, pool, config, tls.clone(), clock, metrics);
+        let relay = Arc::new(Relay::open().map_err(ServerError::Start)?);
+        let workers = WorkerPool::start(&app, &relay, config.workers, &metrics);
+        let workers = workers.map_err(ServerError::Start)?;
+        runtime.block_on(check_workers(&relay))?;
+        let edge = Edge::new(app, relay, config, tls.clone(), clock, metrics);
         let stop = stopper.clone();
         let run = move || {
             let result = runtime.block_on(run(listeners, edge, stop));
+            drop(workers);
             // A page of metrics that a disk holds up must not hold up the end.
             runtime.shutdown_background();
             result
@@ -160,23 +163,23 @@ async fn run(
     let edge = Arc::new(edge);
     select! {
         () = connection::accept(listener, Arc::clone(&edge), stopper) => Ok(()),
-        result = watch(&edge.pool) => result,
+        result = watch(&edge.relay) => result,
     }
 }
 
 /// Returns when no request reaches a worker any more.
-async fn watch(pool: &WorkerPool) -> Result<(), ServerError> {
+async fn watch(relay: &Relay) -> Result<(), ServerError> {
     loop {
         sleep(WATCHDOG_PERIOD).await;
-        check_workers(pool).await?;
+        check_workers(relay).await?;
         if sd_notify::watchdog_enabled().is_some() {
             notify(&[NotifyState::Watchdog]);
         }
     }
 }
 
-async fn check_workers(pool: &WorkerPool) -> Result<(), ServerError> {
-    match timeout(WATCHDOG_TIMEOUT, pool.send_watchdog()).await {
+async fn check_workers(relay: &Relay) -> Result<(), ServerError> {
+    match timeout(WATCHDOG_TIMEOUT, relay.send_watchdog()).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(ServerError::TinyHttpFailed),
         Err(_) => Err(ServerError::NoWorkerReceives),

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::http::{Request, Responder};
+use crate::http::{ApiError, Request, Responder};
 
 /// The most heads that tiny_http has and no worker has received. Eight heads with the longest
 /// method and target (8 KiB) fit into the connection's buffer. A head that does not fit ends the
@@ -61,15 +61,16 @@ impl Relay {
         Ok(Relay { server, outbox: Mutex::new(outbox) })
     }
 
-    /// Sends a request to the worker that receives next. Returns the request if too many wait.
-    pub(super) fn send(&self, responder: Responder) -> Result<(), Responder> {
+    /// Sends a request to the worker that receives next. If too many wait, the request gets
+    /// `overloaded`.
+    pub(super) fn send(&self, responder: Responder) {
         let mut outbox = self.outbox.lock();
         if outbox.queue.len() >= MAX_QUEUED {
-            return Err(responder);
+            drop(outbox);
+            return responder.send(ApiError::overloaded().into());
         }
         outbox.queue.push_back(Queued::Request(responder));
         outbox.send_heads();
-        Ok(())
     }
 
     /// Sends a request that only shows that workers receive. The result completes when a worker has

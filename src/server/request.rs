@@ -24,7 +24,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use super::app::{Application, Intake};
-use super::lanes::WorkerPool;
+use super::relay::Relay;
 use super::tls::Tls;
 use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits};
@@ -55,7 +55,7 @@ const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 /// What all connections share.
 pub(super) struct Edge {
     app: Arc<dyn Application>,
-    pub(super) pool: Arc<WorkerPool>,
+    pub(super) relay: Arc<Relay>,
     pub(super) limits: ConnectionLimits,
     pub(super) tls: Option<Arc<Tls>>,
     trusted: TrustedNetworks,
@@ -87,7 +87,7 @@ enum Received {
 impl Edge {
     pub(super) fn new(
         app: Arc<dyn Application>,
-        pool: Arc<WorkerPool>,
+        relay: Arc<Relay>,
         config: &Config,
         tls: Option<Arc<Tls>>,
         clock: Clock,
@@ -104,7 +104,7 @@ impl Edge {
             readiness: Arc::default(),
             trusted,
             app,
-            pool,
+            relay,
             limits,
             tls,
             clock,
@@ -145,7 +145,7 @@ impl Edge {
         let (responder, receiver) = Responder::new(request, queue, self.clock.clone(), metrics);
         match own {
             Some(response) => responder.send(response),
-            None => self.pool.submit(responder),
+            None => self.relay.send(responder),
         }
         // A responder sends a response in any case.
         let response = receiver.await.unwrap_or_else(|_| ApiError::internal().into());
