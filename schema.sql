@@ -171,11 +171,13 @@ CREATE TABLE changes_removed (
 ) STRICT, WITHOUT ROWID;
 
 -- One row. A restore renews `lineage`: a cursor of another lineage is not valid. `last_seq` is the
--- highest `seq` that was ever used.
+-- highest `seq` that was ever used. `set_back` is the `seq` of the last entry that is dated before the
+-- entry before it, because the clock was set back.
 CREATE TABLE changes_state (
   id           INTEGER PRIMARY KEY CHECK (id = 1),
   lineage      BLOB NOT NULL,
-  last_seq     INTEGER NOT NULL
+  last_seq     INTEGER NOT NULL,
+  set_back     INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- The numbers begin at random, so that two files that were made from one do not give the same

@@ -46,7 +46,7 @@ pub(super) fn read(
     let page = match list.moment {
         None => tenant.read(deadline, |reading| reading.page(&list))?,
         Some(moment) => {
-            let read = |reading: &Reading<'_>, last| Ok((last, reading.past_page(&list, last)?));
+            let read = |reading: &Reading<'_>, last| Ok((last, reading.page(&list)?));
             let (last, page) = tenant.read_past(deadline, moment, read)?;
             list.moment = Some(PastMoment { last: Some(last), ..moment });
             page

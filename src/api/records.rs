@@ -35,21 +35,19 @@ pub(super) fn read(
     };
     check_alone(&query, resource)?;
     let include = parse_include(resource, &query, scopes)?;
-    if let Some(at) = query.at(request.received_at.timestamp())? {
-        let moment = PastMoment { at, last: None };
-        let read = |reading: &Reading<'_>, last| reading.past_json(resource, id, &include, last);
-        let found = tenant.read_past(Deadline::new(&request.abandoned), moment, read)?;
-        let json = found.ok_or(Rejection::NotFound(resource, id))?;
-        return Ok(Response::json_bytes(200, json));
-    }
     let read = |reading: &Reading<'_>| reading.json(resource, id, &include);
-    let found = if include.is_empty() {
+    let deadline = Deadline::new(&request.abandoned);
+    let found = if let Some(at) = query.at(request.received_at.timestamp())? {
+        let moment = PastMoment { at, last: None };
+        tenant.read_past(deadline, moment, |reading, _| read(reading))?
+    } else if include.is_empty() {
         tenant.read_one(read)?
     } else {
-        tenant.read(Deadline::new(&request.abandoned), read)?
+        tenant.read(deadline, read)?
     };
     let (json, version) = found.ok_or(Rejection::NotFound(resource, id))?;
-    // The version says nothing about the included records, so there is no `ETag`.
+    // The version says nothing about the included records, so there is no `ETag`. A record of the
+    // past has none either.
     let Some(etag) = version.filter(|_| include.is_empty()).map(Version::etag) else {
         return Ok(Response::json_bytes(200, json));
     };

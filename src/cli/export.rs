@@ -58,7 +58,7 @@ pub(super) fn run_export(
         let now = Clock::system().now().timestamp();
         let at = at.announce().parse().ok().filter(|at| *at < now);
         let at = at.context("--at is a time that is not over yet; nothing was exported")?;
-        file.look_back(resource, at, tenant.created_at)?;
+        file.look_back(at, tenant.created_at)?;
     }
     let by_extension = || output.as_deref().and_then(FileFormat::from_extension);
     let format = format.or_else(by_extension).unwrap_or(FileFormat::Csv);

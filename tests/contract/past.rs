@@ -223,6 +223,25 @@ fn a_list_takes_twenty_thousand_changed_records_and_one_record_any_number() {
     assert_eq!(api.ids(&format!("/employees.php?{moment}")), [0_i64; 0]);
 }
 
+/// An entry belongs to a moment if a later one does.
+#[test]
+fn a_moment_ends_with_its_last_entry_if_the_clock_was_wrong() {
+    let (server, api) = served();
+    api.customer("Eins");
+    let file = database(&server.data().join("tenants/1.db"));
+    file.execute("UPDATE changes SET at = '2099-01-01T00:00:00Z'", []).unwrap();
+    server.advance(60);
+    api.customer("Zwei");
+    server.advance(60);
+    api.customer("Drei");
+    server.advance(60);
+    for (moment, ids) in
+        [("10:00:59", &[] as &[i64]), ("10:01:00", &[1, 2]), ("10:02:00", &[1, 2, 3])]
+    {
+        assert_eq!(api.ids(&format!("/customers.php?at=2030-05-01T{moment}Z")), ids, "{moment}");
+    }
+}
+
 /// The records of each resource by id.
 type State = [BTreeMap<i64, Value>; 3];
 

@@ -14,6 +14,8 @@ DROP TABLE hardware_search;
 ALTER TABLE changes_state DROP COLUMN entries;
 ALTER TABLE changes_state DROP COLUMN keep_seconds;
 ALTER TABLE changes_state DROP COLUMN max_size;
+-- 1.0.0 never dated an entry before the entry before it.
+ALTER TABLE changes_state ADD COLUMN set_back INTEGER NOT NULL DEFAULT 0;
 
 -- Texts of one line lose white space at both ends (contract section 2). The versions of the records
 -- stay, and the change log keeps what it has. `search` keeps the white space until the next change.

@@ -90,8 +90,15 @@ pub(super) fn next_version(
     let (version, last): (i64, Option<Timestamp>) =
         statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let latest = Timestamp::from_unix(context.at.unix().saturating_add(MAX_AHEAD));
-    let last = last.filter(|last| *last <= latest);
-    Ok((Version(version), last.map_or(context.at, |last| last.max(context.at))))
+    let at = match last {
+        Some(last) if last > latest => {
+            connection.execute("UPDATE changes_state SET set_back = last_seq", [])?;
+            context.at
+        }
+        Some(last) => last.max(context.at),
+        None => context.at,
+    };
+    Ok((Version(version), at))
 }
 
 /// Adds the entry of a change. Its number is the version of `record`, and its time is

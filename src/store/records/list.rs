@@ -25,8 +25,11 @@ pub struct Page {
 
 impl Reading<'_> {
     pub fn page(&self, list: &ListQuery) -> Result<Page> {
+        if let Some(last) = self.last() {
+            self.check_changed(list.resource, last)?;
+        }
         let access = access(self.connection(), list)?;
-        let (json, next, count) = self.rows(&PageQuery::new(list, access))?;
+        let (json, next, count) = self.rows(&PageQuery::new(*self, list, access))?;
         let is_whole_list = list.after.is_none() && next.is_none();
         let total = match list.total {
             true if is_whole_list => Some(count),
@@ -39,10 +42,7 @@ impl Reading<'_> {
     /// The rows of a page as a JSON array, the last one's position while more follow, and the
     /// number of rows. One row more is read, to know whether more follow. A page is full with
     /// `limit` rows or [`MAX_PAGE`] bytes.
-    fn rows(
-        &self,
-        query: &PageQuery<'_>,
-    ) -> rusqlite::Result<(Vec<u8>, Option<KeysetPosition>, i64)> {
+    fn rows(&self, query: &PageQuery<'_>) -> Result<(Vec<u8>, Option<KeysetPosition>, i64)> {
         let list = query.list;
         let mut json = JsonWriter::with_capacity(512 * list.limit.min(64));
         json.begin_array();
@@ -57,7 +57,11 @@ impl Reading<'_> {
                     json.end_array();
                     return Ok((json.take(), full_at, taken as i64));
                 }
-                write_row(&mut json, list.resource, &list.include, row, 0)?;
+                if self.last().is_none() {
+                    write_row(&mut json, list.resource, &list.include, row, 0)?;
+                } else if let Some(record) = self.record(list.resource, RecordId(row.get(0)?))? {
+                    self.write_former(&mut json, list.resource, &list.include, &record)?;
+                }
                 taken += 1;
                 if taken == list.limit || json.written() >= MAX_PAGE {
                     let value = row.get_ref(list.sort.name)?;
@@ -72,7 +76,7 @@ impl Reading<'_> {
 
     fn total(&self, list: &ListQuery, access: AccessPath) -> rusqlite::Result<i64> {
         let is_planned = access == AccessPath::InOrder && !reads_texts(list);
-        let query = PageQuery::new(list, if is_planned { AccessPath::Any } else { access });
+        let query = PageQuery::new(*self, list, if is_planned { AccessPath::Any } else { access });
         let sql = format!("SELECT count(*) {}", query.clauses());
         value(self.connection(), &sql, &query.values)
     }
@@ -105,7 +109,8 @@ pub(super) fn access(connection: &Connection, list: &ListQuery) -> rusqlite::Res
     let filter_has_order =
         matches!(list.filters[..], [(_, bound, _)] if has_order_of_ids(list, bound));
     for (field, ..) in list.filters.iter().filter(|_| !filter_has_order) {
-        let mut query = PageQuery::of_table(list, AccessPath::Filter(field));
+        let present = Reading::new(connection);
+        let mut query = PageQuery::without_conditions(present, list, AccessPath::Filter(field));
         for (_, bound, value) in list.filters.iter().filter(|(filtered, ..)| filtered == field) {
             query.filter(field, *bound, value);
         }
@@ -127,6 +132,7 @@ type Condition = (String, Vec<Value>);
 
 /// The rows of a list: the statement that is being built.
 pub(super) struct PageQuery<'a> {
+    reading: Reading<'a>,
     list: &'a ListQuery,
     access: AccessPath,
     conditions: Vec<String>,
@@ -135,8 +141,12 @@ pub(super) struct PageQuery<'a> {
 
 impl<'a> PageQuery<'a> {
     /// The rows that pass the filters of a list and have its words.
-    pub(super) fn new(list: &'a ListQuery, access: AccessPath) -> PageQuery<'a> {
-        let mut query = PageQuery::of_table(list, access);
+    pub(super) fn new(
+        reading: Reading<'a>,
+        list: &'a ListQuery,
+        access: AccessPath,
+    ) -> PageQuery<'a> {
+        let mut query = PageQuery::without_conditions(reading, list, access);
         for (field, bound, value) in &list.filters {
             query.filter(field, *bound, value);
         }
@@ -151,8 +161,12 @@ impl<'a> PageQuery<'a> {
         query
     }
 
-    fn of_table(list: &'a ListQuery, access: AccessPath) -> PageQuery<'a> {
-        PageQuery { list, access, conditions: Vec::new(), values: Vec::new() }
+    fn without_conditions(
+        reading: Reading<'a>,
+        list: &'a ListQuery,
+        access: AccessPath,
+    ) -> PageQuery<'a> {
+        PageQuery { reading, list, access, conditions: Vec::new(), values: Vec::new() }
     }
 
     fn add(&mut self, (condition, values): Condition) {
@@ -229,7 +243,11 @@ impl<'a> PageQuery<'a> {
         count: usize,
     ) -> (String, Vec<Value>) {
         let ListQuery { resource, include, sort, descending, .. } = self.list;
-        let columns = &Statements::of(resource).columns;
+        let is_past = self.reading.last().is_some();
+        let columns = match is_past {
+            true => format!("r.id, r.{}", sort.name),
+            false => Statements::of(resource).columns.clone(),
+        };
         let (term, id, rows) = (self.sort_term(), self.id(), self.clauses());
         let direction = if *descending { "DESC" } else { "ASC" };
         // Ids have no ties.
@@ -237,7 +255,7 @@ impl<'a> PageQuery<'a> {
         let mut sql = format!(
             "SELECT {columns} {rows} AND {condition} ORDER BY {term} {direction}{ties} LIMIT ?"
         );
-        if !include.is_empty() {
+        if !include.is_empty() && !is_past {
             let rows = including(include, &sql);
             sql = format!("{rows} ORDER BY r.{} {direction}, r.id {direction}", sort.name);
         }
@@ -248,8 +266,29 @@ impl<'a> PageQuery<'a> {
 
     fn clauses(&self) -> String {
         let conditions = self.conditions.iter().map(|condition| format!(" AND {condition}"));
-        let (conditions, table) = (conditions.collect::<String>(), self.list.resource.plural);
-        format!("FROM {table} AS r WHERE TRUE{conditions}")
+        let (conditions, source) = (conditions.collect::<String>(), self.source());
+        format!("FROM {source} AS r WHERE TRUE{conditions}")
+    }
+
+    fn source(&self) -> String {
+        let ListQuery { resource, filters, sort, .. } = self.list;
+        let mut with_order =
+            filters.iter().filter(|(_, bound, _)| has_order_of_ids(self.list, *bound));
+        let index = match self.access {
+            AccessPath::InOrder => with_order.next().map_or(*sort, |(field, ..)| *field),
+            AccessPath::Filter(field) => field,
+            AccessPath::Scan => &ID,
+            AccessPath::Any => filters.first().map_or(&ID, |(field, ..)| *field),
+        };
+        let mut columns: Vec<&str> = filters.iter().map(|(field, ..)| field.name).collect();
+        columns.push(sort.name);
+        if reads_texts(self.list) {
+            columns.extend(["custom", "search"]);
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        columns.retain(|name| *name != ID.name && *name != index.name);
+        self.reading.source(resource, index, &columns)
     }
 }
 

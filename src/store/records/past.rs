@@ -1,29 +1,19 @@
 //! The records as they were at a moment (contract section 4, `at`).
 //!
 //! The entries of the change log after the moment have the former values of the records that have
-//! changed since. [`Reading::look_back`] lists these records in a temporary table, and makes a
-//! temporary view that has the name of the resource's table. SQLite looks for a name among
-//! temporary ones first, so every statement for the present reads the past. A value of the view is
-//! looked up in the change log when a statement needs it. So a page needs the values by which it is
-//! filtered and sorted of many records, and all values of its own records alone.
-//!
-//! The temporary objects end with the transaction of the read. No other read sees them, because
-//! each read of the past has a connection of its own ([`Tenant::read_past`]).
-//!
-//! [`Tenant::read_past`]: crate::store::Tenant::read_past
+//! changed since. [`Reading::record`] takes these entries back. In the statements of lists, a
+//! subquery stands for the table ([`Reading::source`]).
 
 use std::ops::RangeInclusive;
 
-use rusqlite::params;
-use serde_json::json;
+use rusqlite::{OptionalExtension as _, params};
 
 use super::change_log::AUTHOR;
-use super::list::Page;
-use super::read::{Reading, columns, damaged_text};
+use super::read::{Reading, Record, damaged_text};
 use crate::clock::Timestamp;
 use crate::model::{
-    Custom, Field, Inclusion, Json, JsonObject, Kind, ListQuery, PastMoment, RecordId, Resource,
-    UPDATED_AT, Value, Version,
+    Custom, Field, ID, Json, JsonObject, Kind, PastMoment, RecordId, Resource, UPDATED_AT, Value,
+    Version,
 };
 use crate::store::error::{Result, StoreCode, StoreError};
 
@@ -34,10 +24,12 @@ pub const MAX_CHANGED_SINCE: i64 = 20_000;
 pub(super) struct RecordEntry {
     pub(super) seq: i64,
     pub(super) at: Timestamp,
-    pub(super) is_deletion: bool,
     /// The former values of the fields that it changed. `None` if it created the record.
     pub(super) before: Option<Vec<(&'static Field, Value)>>,
-    pub(super) before_updated_at: Option<Timestamp>,
+    /// If it deleted the record.
+    pub(super) created_at: Option<Timestamp>,
+    before_version: Option<i64>,
+    before_updated_at: Option<Timestamp>,
     /// For people: `key 3 "office"`, `the command import`.
     pub(super) author: String,
 }
@@ -63,13 +55,9 @@ impl Reading<'_> {
         let (begin, gone): (Option<Timestamp>, Option<i64>) =
             self.connection().query_row(removed, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let begin = begin.map_or(created_at, |begin| begin.max(created_at));
-        // Without an earlier entry, all records without a later one are as they were.
-        let last = "SELECT coalesce(
-            (SELECT seq FROM changes WHERE at <= ? ORDER BY seq DESC LIMIT 1),
-            (SELECT min(seq) - 1 FROM changes), last_seq) FROM changes_state";
         let last = match moment.last {
             Some(Version(last)) => last,
-            None => self.connection().query_row(last, [moment.at], |row| row.get(0))?,
+            None => self.find_last_entry(moment.at)?,
         };
         if moment.at < begin || gone.is_some_and(|gone| gone > last) {
             let message = "the records of that moment are not known; the first one that can be \
@@ -79,27 +67,32 @@ impl Reading<'_> {
         Ok(Version(last))
     }
 
-    /// A page of a list as it was after the entry `last`.
-    pub fn past_page(&self, list: &ListQuery, last: Version) -> Result<Page> {
-        let resource = list.resource;
-        let mut fields: Vec<&Field> = list.filters.iter().map(|(field, ..)| *field).collect();
-        fields.push(list.sort);
-        if !list.words.is_empty() {
-            fields.extend(resource.fields.iter().filter(|field| field.is_searched()));
+    /// Since the clock was set back, the entries are dated in their order. So a binary search finds a
+    /// number after which all entries are later.
+    fn find_last_entry(&self, at: Timestamp) -> Result<i64> {
+        let connection = self.connection();
+        let sql = "SELECT set_back - 1, last_seq FROM changes_state";
+        let (mut low, mut high): (i64, i64) =
+            connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let sql = "SELECT at > ?2 FROM changes WHERE seq > ?1 ORDER BY seq LIMIT 1";
+        let mut is_later = connection.prepare_cached(sql)?;
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            let later = is_later.query_row(params![middle, at], |row| row.get(0)).optional()?;
+            match later.unwrap_or(true) {
+                true => high = middle,
+                false => low = middle,
+            }
         }
-        if !list.words.is_empty() || !list.custom.is_empty() {
-            fields.extend(resource.field("custom"));
-        }
-        self.check_changed(resource, last)?;
-        self.look_back(resource, last, None, &fields)?;
-        if !list.include.is_empty() {
-            let plain = ListQuery { include: Vec::new(), total: false, ..list.clone() };
-            self.look_back_at_included(&list.include, last, &self.page(&plain)?.json)?;
-        }
-        self.page(list)
+        // Without an earlier entry, all records without a later one are as they were.
+        let sql = "SELECT coalesce(
+            (SELECT seq FROM changes WHERE at <= ? AND seq <= ? ORDER BY seq DESC LIMIT 1),
+            (SELECT min(seq) - 1 FROM changes), last_seq) FROM changes_state";
+        Ok(connection.query_row(sql, params![at, high], |row| row.get(0))?)
     }
 
-    fn check_changed(&self, resource: &Resource, Version(last): Version) -> Result<()> {
+    /// Checks that a list of the past would not look at too many changes.
+    pub(super) fn check_changed(&self, resource: &Resource, Version(last): Version) -> Result<()> {
         let count = |what: &str, limit: i64| -> Result<i64> {
             let sql = format!(
                 "SELECT count({what}) FROM (SELECT record_id FROM changes
@@ -119,93 +112,73 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// A record as it was after the entry `last`.
-    pub fn past_json(
+    /// The record as it was after the entry `last`. `record` is the record as it is.
+    pub(super) fn former_record(
         &self,
         resource: &Resource,
         id: RecordId,
-        include: &[&Inclusion],
+        mut record: Option<Record>,
         last: Version,
-    ) -> Result<Option<Vec<u8>>> {
-        self.look_back(resource, last, Some(&[id.0]), &[])?;
-        if !include.is_empty()
-            && let Some((json, _)) = self.json(resource, id, &[])?
-        {
-            self.look_back_at_included(include, last, &[b"[", &*json, b"]"].concat())?;
+    ) -> Result<Option<Record>> {
+        if record.as_ref().is_none_or(|record| record.version > last) {
+            self.entries(resource, id, last.0.saturating_add(1)..=i64::MAX, &mut |entry| {
+                record = entry.take_back(resource, id, record.take());
+                true
+            })?;
         }
-        Ok(self.json(resource, id, include)?.map(|(json, _)| json))
+        Ok(record)
     }
 
-    /// Shows the records to which the records in a JSON array refer, as they were.
-    fn look_back_at_included(
-        &self,
-        include: &[&Inclusion],
-        last: Version,
-        json: &[u8],
-    ) -> Result<()> {
-        for Inclusion { resource, reference } in include {
-            self.look_back(resource, last, Some(&members(json, reference.name)), &[])?;
-        }
-        Ok(())
-    }
-
-    /// Shows the records of a resource, or those with these ids, as they were after the entry
-    /// `last`, until the transaction ends. Lists are sorted and filtered by `fields`.
+    /// The table of a resource, or a subquery for its past with `id`, the field `index` and these
+    /// other `columns`.
     ///
-    /// Most records have the place in a list that they have now, and SQLite finds them along the
-    /// index of the table. Only the others are *displaced*: those that were created or deleted
-    /// since, or whose change is in one of the `fields`.
-    pub(in crate::store) fn look_back(
-        &self,
-        resource: &Resource,
-        Version(last): Version,
-        ids: Option<&[i64]>,
-        fields: &[&Field],
-    ) -> Result<()> {
+    /// Most records have the place in the index that they have now, and SQLite finds them along the
+    /// index of the table. Only the others are *displaced*: they were created or deleted since, or
+    /// their field `index` has changed. The second part of the subquery finds each of them by its
+    /// first entry that displaced it. The other columns are looked up in the change log if a
+    /// statement needs them.
+    pub(super) fn source(&self, resource: &Resource, index: &Field, columns: &[&str]) -> String {
         let table = resource.plural;
-        let ids = ids.map(|ids| format!("IN (SELECT value FROM json_each('{}'))", json!(ids)));
-        let (index, changed_ids, shown_ids) = match ids {
-            None => ("changes_by_resource", String::new(), String::new()),
-            Some(ids) => {
-                ("changes_by_record", format!("AND record_id {ids}"), format!("AND r.id {ids}"))
-            }
+        let Some(Version(last)) = self.last() else { return table.to_owned() };
+        let displaces = match *index {
+            _ if *index == ID => "action <> 'updated'".to_owned(),
+            _ if *index == UPDATED_AT => "TRUE".to_owned(),
+            _ => format!("(action <> 'updated' OR instr(fields, '\"{}\"'))", index.name),
         };
-        let mut displaces = "action <> 'updated'".to_owned();
-        for field in fields {
-            displaces += &match **field == UPDATED_AT {
-                true => " OR TRUE".to_owned(),
-                false => format!(" OR instr(fields, '\"{}\"')", field.name),
+        let is_displaced = |id: &str, until: &str| {
+            format!(
+                "EXISTS (SELECT 1 FROM changes INDEXED BY changes_by_record
+                 WHERE resource = '{table}' AND record_id = {id} AND seq > {last} {until}
+                   AND {displaces})"
+            )
+        };
+        let (mut kept, mut displaced) = ("r.id".to_owned(), "e.record_id".to_owned());
+        if *index != ID {
+            // Both parts have the type of the column, or SQLite would not use its index.
+            let kind = match index.kind {
+                Kind::Integer | Kind::Boolean => "INTEGER",
+                _ => "TEXT",
             };
+            kept += &format!(", r.{}", index.name);
+            let former = cleaned(index, &logged_value(index.name));
+            displaced += &format!(", CAST({former} AS {kind}) AS {}", index.name);
         }
-        let (mut kept, mut displaced) = (String::new(), String::new());
-        for name in columns(resource).skip(1) {
-            let former = former(resource, name);
-            let is_of_index = fields.iter().any(|field| field.name == name);
-            kept += &if is_of_index { format!("r.{name}, ") } else { format!("{former}, ") };
-            displaced += &format!("{former}, ");
+        for name in columns {
+            let former = |id: &str| former(resource, name, id, last);
+            kept += &format!(", iif(r.version <= {last}, r.{name}, {}) AS {name}", former("r.id"));
+            displaced += &format!(", {} AS {name}", former("e.record_id"));
         }
-        let search = former_search(resource);
-        let columns = columns(resource).collect::<Vec<_>>().join(", ");
-        self.connection().execute_batch(&format!(
-            "CREATE TEMP TABLE changed_{table} (
-               id INTEGER PRIMARY KEY, first INTEGER, action TEXT, before TEXT, updated_at TEXT,
-               version INTEGER, fields TEXT, is_displaced INTEGER);
-             INSERT INTO temp.changed_{table}
-               SELECT record_id, min(seq), action, before, before_updated_at, before_version,
-                 group_concat(iif(action = 'deleted', '*', fields)),
-                 count(*) FILTER (WHERE {displaces}) > 0
-               FROM main.changes INDEXED BY {index}
-               WHERE resource = '{table}' AND seq > {last} {changed_ids} GROUP BY record_id;
-             CREATE TEMP VIEW {table} ({columns}, search, version) AS
-               SELECT r.id, {kept} r.search, CAST(iif(c.id IS NULL, r.version, c.version) AS INTEGER)
-               FROM main.{table} AS r LEFT JOIN temp.changed_{table} AS c ON c.id = r.id
-               WHERE (r.version <= {last} OR NOT c.is_displaced) {shown_ids}
-               UNION ALL
-               SELECT c.id, {displaced} {search}, c.version
-               FROM temp.changed_{table} AS c LEFT JOIN main.{table} AS r ON r.id = c.id
-               WHERE c.is_displaced AND c.action <> 'created'"
-        ))?;
-        Ok(())
+        format!(
+            "(SELECT {kept} FROM {table} AS r
+              WHERE r.version <= {last} OR NOT {}
+              UNION ALL
+              SELECT {displaced} FROM changes AS e INDEXED BY changes_by_resource
+                LEFT JOIN {table} AS r ON r.id = e.record_id
+              WHERE resource = '{table}' AND seq > {last} AND before IS NOT NULL AND {displaces}
+                AND (before_version <= {last} OR NOT {}))",
+            is_displaced("r.id", ""),
+            is_displaced("e.record_id", "AND seq < e.seq")
+        )
     }
 
     /// Calls `take` with the versions of a record, newest first, until it returns false. Entries of
@@ -216,35 +189,26 @@ impl Reading<'_> {
         id: RecordId,
         take: &mut dyn FnMut(&RecordVersion) -> bool,
     ) -> Result<()> {
-        let present = self.record(resource, id)?;
         let sql = "SELECT max(at) FROM changes_removed WHERE resource = ?";
         let removed: Option<Timestamp> = self
             .connection()
             .prepare_cached(sql)?
             .query_row([resource.plural], |row| row.get(0))?;
-        let mut oldest = present.as_ref().and_then(|record| record.updated_at);
-        let mut values = present.map(|record| record.values);
+        let mut record = self.record(resource, id)?;
+        let mut oldest = record.as_ref().and_then(|record| record.updated_at);
         let mut is_done = false;
         self.entries(resource, id, 0..=i64::MAX, &mut |entry| {
-            let RecordEntry { at: since, author, before, before_updated_at, .. } = entry;
-            let version = RecordVersion { values: values.take(), since, author: Some(author) };
-            is_done = !take(&version);
-            oldest = None;
-            if let Some(before) = before {
-                let defaults = || resource.fields.iter().map(Field::default_value).collect();
-                let mut former = version.values.unwrap_or_else(defaults);
-                for (field, value) in before {
-                    if let Some(former) = resource.value_mut(&mut former, field.name) {
-                        *former = value;
-                    }
-                }
-                values = Some(former);
-                // 1.0.0 did not write when the former version began.
-                oldest = before_updated_at.or(removed).or(Some(since));
-            }
+            let values = record.as_ref().map(|record| record.values.clone());
+            let (since, author) = (entry.at, Some(entry.author.clone()));
+            is_done = !take(&RecordVersion { values, since, author });
+            record = entry.take_back(resource, id, record.take());
+            // 1.0.0 did not write when the former version began.
+            let begin = |record: &Record| record.updated_at.or(removed).unwrap_or(since);
+            oldest = record.as_ref().map(begin);
             !is_done
         })?;
         if let (false, Some(since)) = (is_done, oldest) {
+            let values = record.map(|record| record.values);
             take(&RecordVersion { values, since, author: None });
         }
         Ok(())
@@ -260,7 +224,7 @@ impl Reading<'_> {
         take: &mut dyn FnMut(RecordEntry) -> bool,
     ) -> Result<()> {
         let sql = format!(
-            "SELECT seq, at, action = 'deleted', before, before_updated_at, {AUTHOR}
+            "SELECT seq, at, before, before_version, before_updated_at, {AUTHOR}
              FROM changes INDEXED BY changes_by_record
              WHERE resource = ? AND record_id = ? AND seq BETWEEN ? AND ? ORDER BY seq DESC"
         );
@@ -268,18 +232,18 @@ impl Reading<'_> {
         let mut rows =
             statement.query(params![resource.plural, id.0, numbers.start(), numbers.end()])?;
         while let Some(row) = rows.next()? {
-            let before = match row.get_ref(3)?.as_str_or_null()? {
-                None => None,
-                Some(before) => {
-                    let before: JsonObject = serde_json::from_str(before).map_err(damaged_text)?;
-                    Some(former_values(resource, &before))
-                }
-            };
+            let (mut before, mut created_at) = (None, None);
+            if let Some(json) = row.get_ref(2)?.as_str_or_null()? {
+                let json: JsonObject = serde_json::from_str(json).map_err(damaged_text)?;
+                before = Some(former_values(resource, &json));
+                created_at = json.get("created_at").and_then(|at| at.as_str()?.parse().ok());
+            }
             let entry = RecordEntry {
                 seq: row.get(0)?,
                 at: row.get(1)?,
-                is_deletion: row.get(2)?,
                 before,
+                created_at,
+                before_version: row.get(3)?,
                 before_updated_at: row.get(4)?,
                 author: row.get(5)?,
             };
@@ -309,51 +273,87 @@ impl Reading<'_> {
     }
 }
 
-/// The former value of a column: of the first entry since that has one, or the present value. `r`
-/// is the record, and `c` lists its entries. Both parts of the view have the types of the table, or
-/// SQLite would not read the view along indexes.
-fn former(resource: &Resource, column: &str) -> String {
-    if *column == *UPDATED_AT.name {
-        return format!("CAST(iif(c.id IS NULL, r.{column}, c.{column}) AS TEXT)");
-    }
-    let table = resource.plural;
-    let former = format!(
-        "iif(json_type(c.before, '$.{column}') IS NOT NULL, c.before ->> '$.{column}',
-           (SELECT before ->> '$.{column}' FROM main.changes INDEXED BY changes_by_record
-            WHERE resource = '{table}' AND record_id = c.id AND seq > c.first
-              AND json_type(before, '$.{column}') IS NOT NULL ORDER BY seq LIMIT 1))"
-    );
-    // The log keeps the white space that the upgrade has trimmed.
-    let (former, kind) = match resource.field(column) {
-        Some(field) if field.kind == Kind::Custom => {
-            let members = "json_group_object(key, trimmed(value))";
-            (format!("(SELECT {members} FROM json_each({former}))"), "TEXT")
+impl RecordEntry {
+    /// The record before the entry. `record` is the record after it.
+    fn take_back(
+        self,
+        resource: &Resource,
+        id: RecordId,
+        record: Option<Record>,
+    ) -> Option<Record> {
+        let before = self.before?;
+        let mut record = record.unwrap_or_else(|| Record {
+            id,
+            values: resource.fields.iter().map(Field::default_value).collect(),
+            created_at: self.created_at.unwrap_or(self.at),
+            updated_at: None,
+            version: Version(0),
+        });
+        for (field, value) in before {
+            if let Some(former) = resource.value_mut(&mut record.values, field.name) {
+                *former = value;
+            }
         }
-        Some(field) if field.has_one_line() => (format!("nullif(trimmed({former}), '')"), "TEXT"),
-        Some(Field { kind: Kind::Integer | Kind::Boolean, .. }) => (former, "INTEGER"),
-        _ => (former, "TEXT"),
-    };
-    let has_changed = format!("instr(c.fields, '\"{column}\"') OR instr(c.fields, '*')");
-    format!("CAST(iif({has_changed}, {former}, r.{column}) AS {kind})")
+        record.updated_at = self.before_updated_at;
+        record.version = Version(self.before_version.unwrap_or_default());
+        Some(record)
+    }
 }
 
-fn former_search(resource: &Resource) -> String {
+/// The value of a column before an entry that changed it.
+fn logged_value(column: &str) -> String {
+    match column == UPDATED_AT.name {
+        true => "before_updated_at".to_owned(),
+        false => format!("before ->> '$.{column}'"),
+    }
+}
+
+/// A former value without the white space that the upgrade has trimmed. The log keeps it.
+fn cleaned(field: &Field, value: &str) -> String {
+    match field.kind {
+        Kind::Custom => {
+            format!("(SELECT json_group_object(key, trimmed(value)) FROM json_each({value}))")
+        }
+        _ if field.has_one_line() => format!("nullif(trimmed({value}), '')"),
+        _ => value.to_owned(),
+    }
+}
+
+/// The former value of a column of the record `id`: from the first entry since that has one, or the
+/// present value.
+fn former(resource: &Resource, column: &str, id: &str, last: i64) -> String {
+    if column == "search" {
+        return former_search(resource, id, last);
+    }
+    let has_value = match column == UPDATED_AT.name {
+        true => "TRUE".to_owned(),
+        false => format!("(action = 'deleted' OR instr(fields, '\"{column}\"'))"),
+    };
+    let entries = format!(
+        "FROM changes INDEXED BY changes_by_record WHERE resource = '{}' AND record_id = {id}
+           AND seq > {last} AND {has_value} ORDER BY seq LIMIT 1",
+        resource.plural
+    );
+    let value = logged_value(column);
+    let former =
+        format!("iif(EXISTS (SELECT 1 {entries}), (SELECT {value} {entries}), r.{column})");
+    resource.field(column).map_or(former.clone(), |field| cleaned(field, &former))
+}
+
+fn former_search(resource: &Resource, id: &str, last: i64) -> String {
     let mut texts = Vec::new();
     for field in resource.fields {
-        let former = former(resource, field.name);
+        let former = || former(resource, field.name, id, last);
         if field.kind == Kind::Custom {
-            texts.push(format!("(SELECT group_concat(value, char(10)) FROM json_each({former}))"));
+            texts.push(format!(
+                "(SELECT group_concat(value, char(10)) FROM json_each({}))",
+                former()
+            ));
         } else if field.is_searched() {
-            texts.push(former);
+            texts.push(former());
         }
     }
-    format!("CAST(search_text({}) AS TEXT)", texts.join(", "))
-}
-
-/// The ids in a member of the records in a JSON array.
-fn members(json: &[u8], name: &str) -> Vec<i64> {
-    let records: Vec<JsonObject> = serde_json::from_slice(json).unwrap_or_default();
-    records.iter().filter_map(|record| record.get(name)?.as_i64()).collect()
+    format!("search_text({})", texts.join(", "))
 }
 
 fn former_values(resource: &Resource, before: &JsonObject) -> Vec<(&'static Field, Value)> {

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use crate::clock::Timestamp;
 use crate::json_writer::JsonWriter;
 use crate::model::validation::custom_to_text;
-use crate::model::{ALL, Field, Inclusion, Kind, RecordId, Resource, Value, Version};
+use crate::model::{ALL, Field, ID, Inclusion, Kind, RecordId, Resource, Value, Version};
 use crate::store::database::{self, SearchText};
 use crate::store::error::{Rejection, Result, StoreError};
 
@@ -18,10 +18,12 @@ use crate::store::error::{Rejection, Result, StoreError};
 /// and 12). Otherwise 200 large records with the records that they include would have 50 MiB.
 pub(super) const MAX_PAGE: usize = 4 << 20;
 
-/// A connection that reads.
+/// A connection that reads records as they are, or as they were.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {
     connection: &'a Connection,
+    /// If set, records are read as they were after this entry of the change log.
+    last: Option<Version>,
 }
 
 /// Ends the transaction of a read, also after a panic. `rusqlite::Transaction` prepares its
@@ -37,9 +39,6 @@ impl Drop for EndOfSnapshot<'_> {
     }
 }
 
-/// The JSON of a record and its version, which may be unknown in the past.
-pub(super) type VersionedJson = (Vec<u8>, Option<Version>);
-
 /// A record as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
@@ -54,7 +53,16 @@ pub struct Record {
 
 impl<'a> Reading<'a> {
     pub(in crate::store) fn new(connection: &'a Connection) -> Reading<'a> {
-        Reading { connection }
+        Reading { connection, last: None }
+    }
+
+    /// Reads records as they were after the entry `last`.
+    pub(in crate::store) fn after(self, last: Version) -> Reading<'a> {
+        Reading { last: Some(last), ..self }
+    }
+
+    pub(super) fn last(&self) -> Option<Version> {
+        self.last
     }
 
     pub(in crate::store) fn connection(&self) -> &'a Connection {
@@ -71,26 +79,63 @@ impl<'a> Reading<'a> {
         work(&Reading::new(connection))
     }
 
-    /// The record as a JSON object with the included records, and its version.
+    /// The record as a JSON object with the included records. Also its version, but not in the past.
     pub fn json(
         &self,
         resource: &Resource,
         id: RecordId,
         include: &[&Inclusion],
-    ) -> Result<Option<VersionedJson>> {
+    ) -> Result<Option<(Vec<u8>, Option<Version>)>> {
+        let mut json = JsonWriter::with_capacity(512);
+        if self.last.is_some() {
+            let Some(record) = self.record(resource, id)? else { return Ok(None) };
+            self.write_former(&mut json, resource, include, &record)?;
+            return Ok(Some((json.take(), None)));
+        }
         let one = Cow::Borrowed(Statements::of(resource).one.as_str());
         let sql = if include.is_empty() { one } else { including(include, &one).into() };
         let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query([id.0])?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let mut json = JsonWriter::with_capacity(512);
         let version = write_row(&mut json, resource, include, row, 0)?;
-        Ok(Some((json.take(), version)))
+        Ok(Some((json.take(), Some(version))))
+    }
+
+    /// Writes a record of the past with the included records.
+    pub(super) fn write_former(
+        &self,
+        json: &mut JsonWriter,
+        resource: &Resource,
+        include: &[&Inclusion],
+        record: &Record,
+    ) -> Result<()> {
+        record.write_members(json, resource);
+        for one in include {
+            json.name(one.name());
+            let referred = match resource.value(&record.values, one.reference.name) {
+                Some(Value::Integer(id)) => self.record(one.resource, RecordId(*id))?,
+                _ => None,
+            };
+            match referred {
+                Some(referred) => self.write_former(json, one.resource, &[], &referred)?,
+                None => json.value(&()),
+            }
+        }
+        match record.version {
+            Version(0) => json.member("etag", &()),
+            version => write_etag(json, version),
+        }
+        json.end_object();
+        Ok(())
     }
 
     pub fn record(&self, resource: &Resource, id: RecordId) -> Result<Option<Record>> {
         let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
-        Ok(statement.query_row([id.0], |row| read_record(resource, row)).optional()?)
+        let record = statement.query_row([id.0], |row| read_record(resource, row)).optional()?;
+        match self.last {
+            Some(last) => self.former_record(resource, id, record, last),
+            None => Ok(record),
+        }
     }
 
     pub fn exists(&self, resource: &Resource, id: RecordId) -> Result<bool> {
@@ -104,13 +149,21 @@ impl<'a> Reading<'a> {
         resource: &Resource,
         mut take: impl FnMut(&Record) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let (table, columns) = (resource.plural, &Statements::of(resource).columns);
-        let sql = format!("SELECT {columns} FROM {table} AS r ORDER BY r.id");
+        let columns = self.last.map_or(Statements::of(resource).columns.as_str(), |_| "r.id");
+        let source = self.source(resource, &ID, &[]);
+        let sql = format!("SELECT {columns} FROM {source} AS r ORDER BY r.id");
         let mut statement = self.connection.prepare(&sql).map_err(StoreError::from)?;
         let mut rows = statement.query([]).map_err(StoreError::from)?;
         let mut count = 0;
         while let Some(row) = rows.next().map_err(StoreError::from)? {
-            take(&read_record(resource, row).map_err(StoreError::from)?)?;
+            let record = match self.last {
+                None => Some(read_record(resource, row).map_err(StoreError::from)?),
+                Some(_) => {
+                    self.record(resource, RecordId(row.get(0).map_err(StoreError::from)?))?
+                }
+            };
+            let Some(record) = record else { continue };
+            take(&record)?;
             count += 1;
         }
         Ok(count)
@@ -121,7 +174,7 @@ impl<'a> Reading<'a> {
         let sql = format!(
             "SELECT DISTINCT key FROM {} AS r, json_each(r.custom) WHERE r.custom <> '{{}}'
              ORDER BY key",
-            resource.plural
+            self.source(resource, &ID, &["custom"])
         );
         let mut statement = self.connection.prepare(&sql)?;
         let names = statement.query_map([], |row| row.get(0))?;
@@ -130,7 +183,7 @@ impl<'a> Reading<'a> {
 
     /// The number of records.
     pub fn count(&self, resource: &Resource) -> Result<i64> {
-        let sql = format!("SELECT count(*) FROM {}", resource.plural);
+        let sql = format!("SELECT count(*) FROM {}", self.source(resource, &ID, &[]));
         Ok(self.connection.query_row(&sql, [], |row| row.get(0))?)
     }
 
@@ -252,7 +305,7 @@ pub(super) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Resul
         values: values.collect::<rusqlite::Result<_>>()?,
         created_at: row.get(last + 1)?,
         updated_at: row.get(last + 2)?,
-        version: Version(row.get::<_, Option<i64>>(last + 3)?.unwrap_or_default()),
+        version: Version(row.get(last + 3)?),
     })
 }
 
@@ -271,16 +324,22 @@ pub(super) fn read_value(stored: ValueRef<'_>, kind: Kind) -> rusqlite::Result<V
 impl Record {
     /// The JSON object of a response: every field, nulls included, `id` first, `etag` last.
     pub fn response(&self, resource: &Resource) -> Vec<u8> {
-        self.write(resource, Some(self.version))
+        let mut json = JsonWriter::with_capacity(512);
+        self.write_members(&mut json, resource);
+        write_etag(&mut json, self.version);
+        json.end_object();
+        json.take()
     }
 
     /// The JSON object of an export: a response without `etag`.
     pub fn json(&self, resource: &Resource) -> Vec<u8> {
-        self.write(resource, None)
+        let mut json = JsonWriter::with_capacity(512);
+        self.write_members(&mut json, resource);
+        json.end_object();
+        json.take()
     }
 
-    fn write(&self, resource: &Resource, version: Option<Version>) -> Vec<u8> {
-        let mut json = JsonWriter::with_capacity(512);
+    fn write_members(&self, json: &mut JsonWriter, resource: &Resource) {
         json.begin_object();
         json.member("id", &self.id.0);
         for (field, value) in resource.fields.iter().zip(&self.values) {
@@ -288,11 +347,6 @@ impl Record {
         }
         json.member("created_at", &self.created_at);
         json.member("updated_at", &self.updated_at);
-        if let Some(version) = version {
-            write_etag(&mut json, version);
-        }
-        json.end_object();
-        json.take()
     }
 }
 
@@ -304,7 +358,7 @@ pub(super) fn write_row(
     include: &[&Inclusion],
     row: &Row<'_>,
     first: usize,
-) -> rusqlite::Result<Option<Version>> {
+) -> rusqlite::Result<Version> {
     let members = &Statements::of(resource).members;
     json.begin_object();
     for (column, (name, kind)) in (first..).zip(members) {
@@ -312,7 +366,7 @@ pub(super) fn write_row(
         write_value(json, row.get_ref(column)?, *kind)?;
     }
     let mut next = first + members.len();
-    let version = row.get::<_, Option<i64>>(next)?.map(Version);
+    let version = Version(row.get(next)?);
     next += 1;
     for one in include {
         json.name(one.name());
@@ -322,10 +376,7 @@ pub(super) fn write_row(
         }
         next += Statements::of(one.resource).members.len() + 1;
     }
-    match version {
-        Some(version) => write_etag(json, version),
-        None => json.member("etag", &()),
-    }
+    write_etag(json, version);
     json.end_object();
     Ok(version)
 }

@@ -84,8 +84,9 @@ fn plan(connection: &Connection, sql: &str, values: &[impl ToSql]) -> Vec<String
 }
 
 /// The plans of a page's statements, each with its SQL.
-fn plans(connection: &Connection, list: &ListQuery) -> Vec<(String, String)> {
-    let query = PageQuery::new(list, access(connection, list).unwrap());
+fn plans(reading: Reading<'_>, list: &ListQuery) -> Vec<(String, String)> {
+    let connection = reading.connection();
+    let query = PageQuery::new(reading, list, access(connection, list).unwrap());
     let plan_of = |stretch| {
         let (sql, values) = query.select(stretch, list.limit + 1);
         let steps = plan(connection, &sql, &values).join(", ");
@@ -118,12 +119,28 @@ fn every_sort_reads_in_the_order_of_an_index() {
                 for value in [None, null, Some(Value::Text("m".to_owned()))] {
                     let after = value.map(|value| KeysetPosition { value, id: RecordId(7) });
                     let list = ListQuery { descending, after, ..list_of(resource, sort) };
-                    for (sql, steps) in plans(&connection, &list) {
+                    for (sql, steps) in plans(Reading::new(&connection), &list) {
                         assert!(!steps.contains("TEMP B-TREE"), "{sql}: {steps}");
                         let begins_at = list.after.is_none() || steps.starts_with("SEARCH");
                         assert!(begins_at, "{sql}: {steps}");
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_past_reads_the_records_that_kept_their_place_along_an_index() {
+    let (_directory, connection) = tenant_file();
+    for resource in ALL {
+        for sort in resource.sortable_fields() {
+            let past = Reading::new(&connection).after(Version(7));
+            for (sql, steps) in plans(past, &list_of(resource, sort)) {
+                let index = format!("{}_by_{}", resource.plural, sort.name);
+                let is_along =
+                    *sort == ID || steps.contains(&format!("SCAN r USING INDEX {index}"));
+                assert!(is_along && steps.starts_with("MERGE (UNION ALL)"), "{sql}: {steps}");
             }
         }
     }
@@ -137,7 +154,7 @@ fn every_filter_is_read_along_its_index_in_the_order_of_ids() {
             for after in [None, Some(KeysetPosition { value: Value::Null, id: RecordId(7) })] {
                 let filters = vec![equals(filtered, "x")];
                 let list = ListQuery { filters, after, ..list_of(resource, &ID) };
-                for (sql, steps) in plans(&connection, &list) {
+                for (sql, steps) in plans(Reading::new(&connection), &list) {
                     let index = format!("{}_by_{}", resource.plural, filtered.name);
                     let expected = format!("SEARCH r USING INDEX {index} ");
                     assert!(steps.starts_with(&expected), "{sql}: {steps}");
@@ -169,7 +186,7 @@ fn a_narrow_filter_is_read_along_its_index_and_a_wide_one_in_the_order_of_the_li
                 let filters = vec![from, active.clone()];
                 let list = list_of(&CUSTOMER, field(&CUSTOMER, name));
                 let list = ListQuery { filters, after: after.clone(), ..list };
-                for (sql, steps) in plans(&connection, &list) {
+                for (sql, steps) in plans(Reading::new(&connection), &list) {
                     let is_along = steps.contains("customers_by_customer_since");
                     assert_eq!(is_along, is_narrow, "{sql}: {steps}");
                 }
@@ -186,7 +203,7 @@ fn a_search_reads_the_records_in_the_order_of_ids() {
     for after in [None, Some(KeysetPosition { value: Value::of("m"), id: RecordId(7) })] {
         let list = list_of(&CUSTOMER, field(&CUSTOMER, "name"));
         let list = ListQuery { words: words.clone(), after, ..list };
-        let plans = plans(&connection, &list);
+        let plans = plans(Reading::new(&connection), &list);
         assert!(plans.iter().all(|(_, steps)| steps.starts_with("SCAN r,")), "{plans:?}");
         assert_eq!(plans.len(), 1, "they are read once");
     }
@@ -216,7 +233,7 @@ fn a_page_of_the_change_log_is_read_along_its_indexes() {
 
 /// The ids of a page whose records are found along a path.
 fn ids_along(connection: &Connection, list: &ListQuery, path: AccessPath) -> Vec<i64> {
-    let query = PageQuery::new(list, path);
+    let query = PageQuery::new(Reading::new(connection), list, path);
     let mut ids = Vec::new();
     for stretch in query.stretches() {
         let (sql, values) = query.select(stretch, list.limit);

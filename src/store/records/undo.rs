@@ -212,7 +212,7 @@ impl Undo<'_> {
         self.writing.entries(resource, RecordId(id), first..=last, &mut |entry| {
             // A deletion changes no value. If the record came back with another value, the undo
             // that created the record again has changed it.
-            if !entry.is_deletion {
+            if entry.created_at.is_none() {
                 author = match selected.contains(&entry.seq) {
                     true => Author::Selected,
                     false => Author::Other(entry.author),

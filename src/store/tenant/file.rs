@@ -18,8 +18,8 @@ use crate::store::records::{ChangeContext, Reading, Writing};
 pub struct TenantFile {
     database: Database,
     connection: Connection,
-    /// The resource that reads show as it was after this entry, with those to which it refers.
-    past: Option<(&'static Resource, Version)>,
+    /// Records are read as they were after this entry.
+    last: Option<Version>,
 }
 
 /// How long a checkpoint waits for readers.
@@ -29,7 +29,7 @@ impl TenantFile {
     pub fn open(data_dir: &Path, id: TenantId) -> Result<TenantFile> {
         let database = tenant_database(data_dir, id);
         let connection = database.open(Role::Bulk)?;
-        Ok(TenantFile { database, connection, past: None })
+        Ok(TenantFile { database, connection, last: None })
     }
 
     /// Runs `work` on one moment of the file.
@@ -37,28 +37,16 @@ impl TenantFile {
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        Reading::in_snapshot(&self.connection, |reading| {
-            if let Some((resource, last)) = self.past {
-                let referred = resource.inclusions().iter().map(|inclusion| inclusion.resource);
-                for resource in [resource].into_iter().chain(referred) {
-                    reading.look_back(resource, last, None, &[])?;
-                }
-            }
-            work(reading)
+        Reading::in_snapshot(&self.connection, |reading| match self.last {
+            Some(last) => work(&reading.after(last)),
+            None => work(reading),
         })
     }
 
-    /// Lets all later reads show the resource, and those to which it refers, as they were. The
-    /// tenant was created at `created_at`.
-    pub fn look_back(
-        &mut self,
-        resource: &'static Resource,
-        at: Timestamp,
-        created_at: Timestamp,
-    ) -> Result<()> {
+    /// Lets all later reads show the records as they were. The tenant was created at `created_at`.
+    pub fn look_back(&mut self, at: Timestamp, created_at: Timestamp) -> Result<()> {
         let moment = PastMoment { at, last: None };
-        let last = self.read(|reading| reading.last_entry(moment, created_at))?;
-        self.past = Some((resource, last));
+        self.last = Some(self.read(|reading| reading.last_entry(moment, created_at))?);
         Ok(())
     }
 

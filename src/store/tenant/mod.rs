@@ -216,24 +216,19 @@ impl Tenant {
         found.map_err(|error| self.read_failed(error))
     }
 
-    /// Runs `work` on the past, with the last entry that belongs to the moment. The connection
-    /// serves this read alone, so nothing temporary remains, not even after a panic.
+    /// Runs `work` on the past, with the last entry that belongs to the moment.
     pub fn read_past<T>(
         &self,
         deadline: Deadline,
         moment: PastMoment,
         work: impl FnOnce(&Reading<'_>, Version) -> Result<T>,
     ) -> Result<T> {
-        let read = || {
+        self.read(deadline, |reading| {
             let tenant = self.file.registry.tenant(self.file.tenant)?;
             let tenant = tenant.ok_or_else(|| self.file.database.missing())?;
-            let connection = self.file.database.open(Role::Reader)?;
-            deadline.limit(&connection)?;
-            Reading::in_snapshot(&connection, |reading| {
-                work(reading, reading.last_entry(moment, tenant.created_at)?)
-            })
-        };
-        read().map_err(|error| self.read_failed(error))
+            let last = reading.last_entry(moment, tenant.created_at)?;
+            work(&reading.after(last), last)
+        })
     }
 
     /// Runs `work`, which is one statement for one record. SQLite runs it on one moment of the file
