@@ -1,7 +1,7 @@
 //! `changes` prints the newest entries of a tenant's change log. `undo` takes changes in it back.
 
 use std::collections::HashMap;
-use std::mem::{self, Discriminant};
+use std::mem;
 use std::num::{NonZeroI64, NonZeroUsize};
 
 use anyhow::bail;
@@ -163,16 +163,20 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     }
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let context = ChangeContext { at, actor: Actor::Command { name: "undo".to_owned(), run } };
-    let mut left = Vec::new();
+    let (mut left, mut counts, mut kinds) = (Vec::new(), LeftCounts::new(), HashMap::new());
     let leave = &mut |resource: &Resource, id: RecordId, field: Option<&str>, reason: &Reason| {
-        left.push(LeftAsIs {
-            resource: resource.plural,
-            name: resource.name,
-            id,
-            field: field.map(str::to_owned),
-            kind: mem::discriminant(reason),
-            reason: reason.to_string(),
-        });
+        *counts.entry((resource.plural, field.is_some())).or_default() += 1;
+        let of_kind = kinds.entry(mem::discriminant(reason)).or_insert(0);
+        *of_kind += 1;
+        if options.json || *of_kind <= MAX_NAMED {
+            left.push(LeftAsIs {
+                resource: resource.plural,
+                name: resource.name,
+                id,
+                field: field.map(str::to_owned),
+                reason: reason.to_string(),
+            });
+        }
     };
     let may_change_most =
         *yes || *dry_run || selection.key.is_some() || selection.request.is_some();
@@ -186,7 +190,11 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
         let (left_fields, left) = left.iter().partition(|left| left.field.is_some());
         return print_json(&UndoDocument { undone: &undone, left, left_fields });
     }
-    let lines = describe(&undone, &left, *dry_run) + &name_left(&left);
+    let mut lines = describe(&undone, &counts, *dry_run);
+    for LeftAsIs { name, id, field, reason, .. } in &left {
+        let field = field.as_ref().map(|field| format!(": {field} stays,")).unwrap_or_default();
+        lines += &format!("  {name} {}{field} {reason}\n", id.0);
+    }
     let end = match undone.run {
         Some(run) => way_back(options, &tenant.name, run),
         None if *dry_run => "nothing was stored".to_owned(),
@@ -204,10 +212,12 @@ struct LeftAsIs {
     id: RecordId,
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    #[serde(skip)]
-    kind: Discriminant<Reason>,
     reason: String,
 }
+
+/// Numbers of records and fields that stay, by the plural of the resource and whether they are
+/// fields.
+type LeftCounts = HashMap<(&'static str, bool), u64>;
 
 #[derive(Serialize)]
 struct UndoDocument<'a> {
@@ -215,20 +225,6 @@ struct UndoDocument<'a> {
     undone: &'a Undone,
     left: Vec<&'a LeftAsIs>,
     left_fields: Vec<&'a LeftAsIs>,
-}
-
-/// A line for each of the first of each kind.
-fn name_left(left: &[LeftAsIs]) -> String {
-    let (mut lines, mut counts) = (String::new(), HashMap::new());
-    for LeftAsIs { name, id, field, kind, reason, .. } in left {
-        let count = counts.entry(kind).or_insert(0);
-        *count += 1;
-        if *count <= MAX_NAMED {
-            let field = field.as_ref().map(|field| format!(": {field} stays,")).unwrap_or_default();
-            lines += &format!("  {name} {}{field} {reason}\n", id.0);
-        }
-    }
-    lines
 }
 
 fn take_back(
@@ -269,7 +265,7 @@ fn extent(writing: &Writing<'_>, undone: &Undone) -> Result<(u64, u64), StoreErr
     Ok((changed, records))
 }
 
-fn describe(undone: &Undone, left: &[LeftAsIs], dry_run: bool) -> String {
+fn describe(undone: &Undone, left: &LeftCounts, dry_run: bool) -> String {
     let Undone { deleted, changed, created, .. } = undone;
     let mut text = String::new();
     for Resource { plural, .. } in ALL {
@@ -286,10 +282,8 @@ fn describe(undone: &Undone, left: &[LeftAsIs], dry_run: bool) -> String {
             parts.push(done.join(", "));
         }
         for is_field in [false, true] {
-            let those = left.iter().filter(|left| left.resource == *plural);
-            let count = those.filter(|left| left.field.is_some() == is_field).count() as u64;
-            if count > 0 {
-                let what = if is_field { words::count(count, "field") } else { grouped(count) };
+            if let Some(count) = left.get(&(*plural, is_field)) {
+                let what = if is_field { words::count(*count, "field") } else { grouped(*count) };
                 let stay = if dry_run { "would stay" } else { "left" };
                 parts.push(format!("{what} {stay}"));
             }
