@@ -57,13 +57,13 @@ impl Panel {
     /// The first step of a request. It reads the session, and changes nothing.
     pub fn admit(&self, request: &Request, responder: &mut Responder) -> Admission {
         let lane = match self.read(request) {
-            Ok((_, None)) => Lane::Passwords,
-            Ok((form, Some(Session { tenant, .. }))) => {
+            Step::SignIn(_) => Lane::Passwords,
+            Step::Visit(form, Session { tenant, .. }) => {
                 responder.log_tenant(&tenant.name, "");
                 let is_password = form.action() == "password";
                 if is_password { Lane::Passwords } else { Lane::Panel(tenant.id) }
             }
-            Err(page) => return Admission::Respond(protect(page)),
+            Step::Respond(page) => return Admission::Respond(protect(page)),
         };
         Admission::Wait(lane, Job::Panel)
     }
@@ -73,24 +73,32 @@ impl Panel {
     pub fn respond(&self, request: &Request, responder: &mut Responder) -> Response {
         // The session may have ended while the request waited.
         protect(match self.read(request) {
-            Ok((form, None)) => self.sign_in(request, &form, responder),
-            Ok((form, Some(session))) => Visit { panel: self, request, session }.answer(&form),
-            Err(page) => page,
+            Step::SignIn(form) => self.sign_in(request, &form, responder),
+            Step::Visit(form, session) => Visit { panel: self, request, session }.answer(&form),
+            Step::Respond(page) => page,
         })
     }
 
-    /// The form of the request and its session, which a form for the sign-in needs not have. If the
-    /// request goes no further, its response.
-    fn read(&self, request: &Request) -> Result<(Form, Option<Session>), Response> {
-        let form = Form::read(request).map_err(failure_page)?;
-        if form.action() == "sign-in" {
-            return Ok((form, None));
-        }
-        match Session::find(&self.registry, request).map_err(failure_page)? {
-            Some(session) => Ok((form, Some(session))),
-            None => Err(signed_out(request, &form)),
-        }
+    fn read(&self, request: &Request) -> Step {
+        let read = || {
+            let form = Form::read(request)?;
+            if form.action() == "sign-in" {
+                return Ok(Step::SignIn(form));
+            }
+            Ok(match Session::find(&self.registry, request)? {
+                Some(session) => Step::Visit(form, session),
+                None => Step::Respond(signed_out(request, &form)),
+            })
+        };
+        read().unwrap_or_else(|notice| Step::Respond(failure_page(notice)))
     }
+}
+
+/// What follows from the form and the session of a request.
+enum Step {
+    SignIn(Form),
+    Visit(Form, Session),
+    Respond(Response),
 }
 
 /// The page of a request without a session. It tells nothing of what another admin has done in this
