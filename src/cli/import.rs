@@ -116,8 +116,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let import = Import { resource, map: &map, mode, overwrite: *overwrite, dry_run: *dry_run };
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
     let bar = ProgressBar::new(metadata.len()).with_style(style);
-    let note = |text: &str| bar.suspend(|| print_stderr(text));
-    let source = InputFile::open(format, bar.wrap_read(input), &map, &note);
+    let source = InputFile::open(format, bar.wrap_read(input), &map);
     let source = source.with_context(|| format!("cannot read {}", path.display()))?;
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
@@ -271,7 +270,7 @@ fn draft_map(arguments: &Arguments, format: FileFormat) -> anyhow::Result<()> {
     let size = input.take(MAX_DRAFTED).read_to_end(&mut start).with_context(failed)?;
     let is_cut = size as u64 == MAX_DRAFTED;
     let map = Map::of_encoding(transfer::guess_encoding(&start));
-    let source = InputFile::open(format, Cursor::new(start), &map, &print_stderr);
+    let source = InputFile::open(format, Cursor::new(start), &map);
     let draft = transfer::draft(source.with_context(failed)?, &map, resource, is_cut)?;
     print_document(draft.trim_end())
 }
@@ -283,13 +282,13 @@ pub(super) struct ReadWorkbookArguments {
 }
 
 /// The command `read-workbook`, which is not for people: writes the rows of the workbook on standard
-/// input to standard output.
+/// input to standard output, and what is to say about them to standard error.
 pub(super) fn run_read_workbook(arguments: &ReadWorkbookArguments) -> anyhow::Result<()> {
     workbook::limit_process()?;
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    workbook::write_rows(input, arguments.sheet.as_deref(), output)?;
-    Ok(())
+    let verdict = workbook::write_rows(input, arguments.sheet.as_deref(), output);
+    Ok(serde_json::to_writer(io::stderr(), &verdict)?)
 }
 
 /// Returns a file with the rows of a workbook.
@@ -302,7 +301,9 @@ fn read_workbook(
     ensure!(metadata.is_file(), "a workbook is not read from a pipe; name its file");
     let sheet = arguments.sheet.iter().map(|name| format!("--sheet={name}"));
     let command: Vec<String> = iter::once("read-workbook".to_owned()).chain(sheet).collect();
-    Ok(workbook::read_apart(&command, input, scratch)?)
+    let (rows, note) = workbook::read_apart(&command, input, scratch)?;
+    note.iter().for_each(|note| print_stderr(note));
+    Ok(rows)
 }
 
 /// Opens the file that is imported. `-` is standard input, also if the file behind it belongs to

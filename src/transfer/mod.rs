@@ -77,8 +77,6 @@ pub struct InputFile<'a> {
     /// The rows of a workbook, else the file itself.
     input: BufReader<Box<dyn Read + 'a>>,
     map: &'a Map,
-    /// Takes a note for the operator.
-    note: &'a dyn Fn(&str),
 }
 
 /// Why an import, a draft or an export failed. Then an import has stored nothing.
@@ -129,11 +127,10 @@ impl<'a> InputFile<'a> {
         format: FileFormat,
         input: impl Read + 'a,
         map: &'a Map,
-        note: &'a dyn Fn(&str),
     ) -> io::Result<InputFile<'a>> {
         let mut input: BufReader<Box<dyn Read>> = BufReader::with_capacity(BUFFER, Box::new(input));
         input.fill_buf()?;
-        Ok(InputFile { format, input, map, note })
+        Ok(InputFile { format, input, map })
     }
 
     /// Hands on all rows, until `take` wants no more.
@@ -141,7 +138,7 @@ impl<'a> InputFile<'a> {
         match self.format {
             FileFormat::Csv => csv::read_csv(self.input, self.map, take),
             FileFormat::JsonLines => csv::read_json_lines(self.input, take),
-            FileFormat::Xlsx => workbook::read_rows(self.input, self.note, take),
+            FileFormat::Xlsx => workbook::read_rows(self.input, take),
         }
     }
 }

@@ -63,7 +63,10 @@ impl Fixture {
         text: &[u8],
     ) -> (Result<Imported, TransferError>, Vec<String>) {
         match import.format {
-            FileFormat::Xlsx => self.import_rows(map, import, &rows_of(text)),
+            FileFormat::Xlsx => match rows_of(text) {
+                Ok(rows) => self.import_rows(map, import, &rows),
+                Err(message) => (Err(unsuitable(message)), Vec::new()),
+            },
             _ => self.import_rows(map, import, text),
         }
     }
@@ -77,7 +80,7 @@ impl Fixture {
     ) -> (Result<Imported, TransferError>, Vec<String>) {
         let map = Map::parse(map, resource).unwrap();
         let import = Import { resource, map: &map, mode, overwrite, dry_run };
-        let source = InputFile::open(format, rows, &map, &|_| ()).unwrap();
+        let source = InputFile::open(format, rows, &map).unwrap();
         let mut errors = Vec::new();
         let mut report = |finding: Finding<'_>| match finding {
             Finding::Fault(error) => errors.push(error.to_string()),
@@ -685,10 +688,10 @@ fn zip(parts: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// The rows of a workbook, as the process that reads it writes them.
-pub(super) fn rows_of(workbook: &[u8]) -> Vec<u8> {
+fn rows_of(workbook: &[u8]) -> Result<Vec<u8>, String> {
     let mut rows = Vec::new();
-    workbook::write_rows(std::io::Cursor::new(workbook), None, &mut rows).unwrap();
-    rows
+    workbook::write_rows(std::io::Cursor::new(workbook), None, &mut rows)?;
+    Ok(rows)
 }
 
 /// A workbook of one sheet with these rows. `parts` are added.
@@ -762,7 +765,7 @@ fn a_workbook_that_cannot_be_read_is_named_as_what_it_is() {
 #[test]
 fn rows_of_a_workbook_that_are_lost_are_a_fault() {
     let fixture = Fixture::new();
-    let mut rows = rows_of(&xlsx(&(header(&["name"]) + &row(&[&text("Eins")]))));
+    let mut rows = rows_of(&xlsx(&(header(&["name"]) + &row(&[&text("Eins")])))).unwrap();
     rows.truncate(rows.len() - 3);
     let (outcome, errors) = fixture.import_rows("", import(&CUSTOMER, XLSX), &rows);
     let lost = "row 1: -: invalid_row: The rows after this one are lost. Import again.";

@@ -8,7 +8,7 @@ use std::env;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use calamine::{
     DataRef, DataType as _, Reader as _, Sheet, SheetType, SheetVisible, Style, Xlsx, XlsxError,
@@ -17,7 +17,6 @@ use jiff::SignedDuration;
 use jiff::civil::date;
 use memchr::{memmem, memrchr};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use serde::{Deserialize, Serialize};
 use tempfile::tempfile_in;
 use zip::ZipArchive;
 
@@ -34,37 +33,32 @@ const MAX_SECONDS: u64 = 60;
 /// about 500 MB.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// What the process writes, a line of JSON each.
-#[derive(Serialize, Deserialize)]
-enum Line {
-    /// The number of a row, from 1, and its cells, or the message about it.
-    Row(u64, Result<Vec<Cell>, String>),
-    /// A note for the operator.
-    Note(String),
-    /// Why the file is not read.
-    Fault(String),
-}
+/// A row as a line of JSON: its number, from 1, and its cells, or the message about it.
+type Line = (u64, Result<Vec<Cell>, String>);
 
-/// Runs `reader`, a command that calls [`write_rows`] on its standard input, and returns the rows.
-/// `scratch` is a directory for them.
+/// A note for the operator, or why the workbook is not read.
+type Verdict = Result<Option<String>, String>;
+
+/// Runs `reader`, a command that calls [`write_rows`] on its standard input, and writes the verdict
+/// to standard error as JSON. Returns the rows and the note. `scratch` is a directory for the rows.
 pub fn read_apart(
     reader: &[String],
     workbook: File,
     scratch: &Path,
-) -> Result<File, TransferError> {
+) -> Result<(File, Option<String>), TransferError> {
     const TOO_LARGE: &str = "the workbook needs more than 300 MiB of memory or 60 s to read; split \
                              it, or save its sheet as CSV";
     let mut rows = tempfile_in(scratch)?;
     let mut command = Command::new(env::current_exe()?);
-    command.args(reader).stdin(workbook).stdout(rows.try_clone()?).stderr(Stdio::null());
-    let status = command.status()?;
-    match status.code() {
-        Some(0) => {}
-        Some(_) => return Err(unsuitable(damaged("it cannot be parsed"))),
-        None => return Err(unsuitable(TOO_LARGE)),
-    }
+    let output = command.args(reader).stdin(workbook).stdout(rows.try_clone()?).output()?;
+    let verdict = match output.status.code() {
+        Some(0) => serde_json::from_slice(&output.stderr).map_err(|error| error.to_string()),
+        Some(_) => Err(damaged("it cannot be parsed")),
+        None => Err(TOO_LARGE.to_owned()),
+    };
+    let note = verdict.and_then(|verdict: Verdict| verdict).map_err(unsuitable)?;
     rows.rewind()?;
-    Ok(rows)
+    Ok((rows, note))
 }
 
 /// Limits this process for [`write_rows`].
@@ -76,46 +70,25 @@ pub fn limit_process() -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the rows of the sheet `name`, or of the first visible sheet that has any.
-pub fn write_rows(
-    workbook: impl Read + Seek,
-    name: Option<&str>,
-    output: impl Write,
-) -> io::Result<()> {
-    let mut lines = LineWriter { output, left: MAX_BYTES };
-    if let Err(message) = read_workbook(workbook, name, &mut lines) {
-        // The limit of the rows does not count for the last line.
-        lines.left = MAX_BYTES;
-        lines.write(&Line::Fault(message)).map_err(io::Error::other)?;
-    }
-    lines.output.flush()
-}
-
 /// Hands on the rows that [`write_rows`] has written.
 pub(super) fn read_rows(
     mut input: impl BufRead,
-    note: &dyn Fn(&str),
     take: &mut TakeRow<'_>,
 ) -> Result<(), TransferError> {
-    let (mut text, mut place, mut goes_on) = (Vec::new(), Place::default(), true);
+    let (mut text, mut place) = (Vec::new(), Place::default());
     loop {
         text.clear();
         if input.read_until(b'\n', &mut text)? == 0 {
             return Ok(());
         }
-        let Ok(line) = serde_json::from_slice(&text) else {
+        let Ok((row, cells)) = serde_json::from_slice::<Line>(&text) else {
             // A draft reads only the start of the rows.
             take(place, Err("The rows after this one are lost. Import again.".to_owned()))?;
             return Ok(());
         };
-        match line {
-            Line::Row(row, cells) if goes_on => {
-                place.row = row;
-                goes_on = take(place, cells.map(InputRow::Cells))?;
-            }
-            Line::Row(..) => {}
-            Line::Note(text) => note(&text),
-            Line::Fault(message) => return Err(unsuitable(message)),
+        place.row = row;
+        if !take(place, cells.map(InputRow::Cells))? {
+            return Ok(());
         }
     }
 }
@@ -127,14 +100,18 @@ struct LineWriter<W> {
 
 impl<W: Write> LineWriter<W> {
     fn write(&mut self, line: &Line) -> Result<(), String> {
-        let mut text = serde_json::to_vec(line).map_err(|error| error.to_string())?;
+        let mut text = serde_json::to_vec(line).map_err(not_kept)?;
         text.push(b'\n');
         self.left = self
             .left
             .checked_sub(text.len() as u64)
             .ok_or("the sheet has more than 1 GiB of text; split it")?;
-        self.output.write_all(&text).map_err(|error| format!("its rows cannot be kept: {error}"))
+        self.output.write_all(&text).map_err(not_kept)
     }
+}
+
+fn not_kept(error: impl std::fmt::Display) -> String {
+    format!("the rows of the workbook cannot be kept: {error}")
 }
 
 fn damaged(error: impl std::fmt::Display) -> String {
@@ -143,14 +120,16 @@ fn damaged(error: impl std::fmt::Display) -> String {
     )
 }
 
-fn read_workbook(
+/// Writes the rows of the sheet `name`, or of the first visible sheet that has any.
+pub fn write_rows(
     mut workbook: impl Read + Seek,
     name: Option<&str>,
-    lines: &mut LineWriter<impl Write>,
-) -> Result<(), String> {
+    output: impl Write,
+) -> Verdict {
     check_kind(&mut workbook)?;
     let has_formulas = check_parts(&mut workbook)?;
     let mut workbook = Xlsx::new(BufReader::new(workbook)).map_err(damaged)?;
+    let mut lines = LineWriter { output, left: MAX_BYTES };
     let mut sheets: Vec<Sheet> = workbook.sheets_metadata().to_vec();
     sheets.retain(|sheet| sheet.typ == SheetType::WorkSheet);
     if let Some(name) = name
@@ -167,7 +146,7 @@ fn read_workbook(
             continue;
         }
         let has_rows = match filled.is_empty() {
-            true => write_sheet(&mut workbook, &sheet.name, has_formulas, lines)?,
+            true => write_sheet(&mut workbook, &sheet.name, has_formulas, &mut lines)?,
             // A fault of another sheet does no harm.
             false => has_rows(&mut workbook, &sheet.name).unwrap_or(false),
         };
@@ -175,18 +154,17 @@ fn read_workbook(
             filled.push(format!("{:?}", shorten(&sheet.name)));
         }
     }
+    lines.output.flush().map_err(not_kept)?;
     match filled.as_slice() {
         [] if name.is_none() && sheets.iter().any(is_hidden) => {
             Err("only hidden sheets have rows; name one with --sheet".to_owned())
         }
-        [read, others @ ..] if name.is_none() && !others.is_empty() => {
-            lines.write(&Line::Note(format!(
-                "Only the sheet {read} is read. Others have rows, too: {}. --sheet names the one \
-                 to read.",
-                others.join(", ")
-            )))
-        }
-        _ => Ok(()),
+        [read, others @ ..] if name.is_none() && !others.is_empty() => Ok(Some(format!(
+            "Only the sheet {read} is read. Others have rows, too: {}. --sheet names the one to \
+             read.",
+            others.join(", ")
+        ))),
+        _ => Ok(None),
     }
 }
 
@@ -395,7 +373,7 @@ impl OpenRow {
         } else {
             Ok(cells)
         };
-        lines.write(&Line::Row(u64::from(number) + 1, cells))?;
+        lines.write(&(u64::from(number) + 1, cells))?;
         Ok(true)
     }
 }
