@@ -4,21 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 
-use crate::support::{ALL, TestServer, uuid};
-
-const RECORD_PATHS: [&str; 3] = ["/customers.php", "/employees.php", "/hardware.php"];
-
-#[test]
-fn the_record_paths_are_served_at_the_root_and_below_v1_alike() {
-    let (_server, api) = TestServer::with_api();
-    for path in RECORD_PATHS {
-        for at in [&api, &api.below_v1()] {
-            assert_eq!(at.get(path).found()["data"], json!([]));
-        }
-    }
-    let id = api.below_v1().customer("Made below /v1");
-    assert_eq!(api.get(&format!("/customers.php?id={id}")).found()["name"], "Made below /v1");
-}
+use crate::support::{TestServer, uuid};
 
 #[test]
 fn paths_are_compared_as_they_were_sent() {
@@ -71,15 +57,6 @@ fn health_and_readiness_need_no_key_and_ignore_parameters() {
         assert_eq!(head.header("Content-Type"), Some("application/json; charset=utf-8"));
         assert_eq!(server.with_key("nonsense").get(path).found(), json!({"status": "ok"}));
     }
-}
-
-#[test]
-fn a_tenant_that_is_down_does_not_count_for_readiness() {
-    let (server, tenant) = TestServer::with_tenant();
-    let api = tenant.with_scopes(ALL);
-    std::fs::remove_file(tenant.file()).unwrap();
-    api.get("/customers.php").fails_with(503, "tenant_unavailable");
-    server.anonymous().get("/readyz").is(200);
 }
 
 #[test]

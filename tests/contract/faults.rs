@@ -52,6 +52,7 @@ impl Fixture {
             }
             self.api.post(RECORDS, json!({"name": "Lost"})).fails_with(503, "tenant_unavailable");
             self.api.delete("/customers.php?id=1").fails_with(503, "tenant_unavailable");
+            self.server.anonymous().get("/readyz").is(200);
             self.other.get("/customers.php?id=1").is(200);
             self.other.customer("Another");
         }

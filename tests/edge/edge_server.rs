@@ -16,8 +16,8 @@ use tenantdesk::model::TenantId;
 use tenantdesk::server::{Application, Intake, Server};
 
 use crate::support::in_process::serve;
-use crate::support::raw::{Answer, Client};
-use crate::support::until;
+use crate::support::raw::Client;
+use crate::support::{Reply, until};
 
 /// A running service, the requests that its edge forwarded, and every request that a worker ran.
 pub(crate) struct EdgeServer {
@@ -188,7 +188,7 @@ impl EdgeServer {
     }
 
     /// Sends one request on a new connection.
-    pub(crate) fn ask(&self, bytes: impl AsRef<[u8]>) -> Answer {
+    pub(crate) fn ask(&self, bytes: impl AsRef<[u8]>) -> Reply {
         let mut client = self.connect();
         client.send(bytes);
         client.answer()

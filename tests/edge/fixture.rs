@@ -1,8 +1,8 @@
 //! The shipped binary with a tenant and a key, and clients that send it arbitrary bytes.
 
 use crate::support::process_stats::ProcessStats;
-use crate::support::raw::{Answer, Client, request};
-use crate::support::{ALL, Api, Setup, Tenant, TestServer, until};
+use crate::support::raw::{Client, request};
+use crate::support::{ALL, Api, Reply, Setup, Tenant, TestServer, until};
 
 pub(crate) const RECORDS: &str = "/customers.php";
 
@@ -48,7 +48,7 @@ impl Fixture {
     }
 
     /// Sends one GET on a new connection.
-    pub(crate) fn ask(&self, target: &str) -> Answer {
+    pub(crate) fn ask(&self, target: &str) -> Reply {
         let mut client = self.connect();
         client.send(self.get(target));
         client.answer()

@@ -308,18 +308,3 @@ fn entries_from_the_future_are_a_warning() {
     assert_eq!(state(&output, "tenants/1.db"), "warning");
     assert!(output.stdout.contains("from the future"), "{output:?}");
 }
-
-/// The disk with the data directory was not mounted, and the service has begun a new one.
-#[test]
-fn an_empty_data_directory_beside_a_backup_of_tenants_is_a_fault() {
-    let data_dir = with_tenants();
-    let backups = data_dir.home().join("backups");
-    data_dir.cli(&["backup", backups.to_str().unwrap()]).done();
-    let doctor = ["--json", "doctor", "--backups", backups.to_str().unwrap()];
-    data_dir.cli(&doctor).done();
-    fs::rename(data_dir.data(), data_dir.home().join("away")).unwrap();
-    drop(crate::support::Setup::plain().start_at(Arc::clone(&data_dir)));
-    let output = data_dir.cli(&doctor).ends_with(1);
-    assert_eq!(state(&output, "backup"), "fault");
-    assert!(output.stdout.contains("the data directory has no tenants"), "{output:?}");
-}

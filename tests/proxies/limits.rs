@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::support::browser::encode;
 use crate::support::proxy::{Deployment, Kind, Proxy};
-use crate::support::raw::{Answer, read_answer};
-use crate::support::{ALL, Setup, TestServer, until, uuid};
+use crate::support::raw::read_answer;
+use crate::support::{ALL, Reply, Setup, TestServer, until, uuid};
 
 /// Returns `None` if the proxy closes the connection without a response.
 ///
 /// The connection stays open after the response. If it did not, the proxy would close it before it
 /// has read the whole body. The reset that follows can remove the response before a client reads it.
-fn ask(proxy: &Proxy, request: &str, body: usize) -> Option<Answer> {
+fn ask(proxy: &Proxy, request: &str, body: usize) -> Option<Reply> {
     let mut connection = proxy.connect_from(Ipv4Addr::LOCALHOST).unwrap();
     connection.write_all(request.as_bytes()).unwrap();
     // The request may be rejected before the whole body is sent.
@@ -29,14 +29,14 @@ fn probe(proxy: &Proxy) -> String {
 
 /// The proxy's own error in the form of the contract.
 #[track_caller]
-fn assert_refused(answer: &Answer, status: u16, code: &str) {
+fn assert_refused(answer: &Reply, status: u16, code: &str) {
     let error = &answer.json()["error"];
     assert_eq!((answer.status, &error["status"]), (status, &status.into()), "{answer:?}");
     assert_eq!(error["code"], code, "{answer:?}");
     assert!(error["message"].is_string(), "{answer:?}");
-    assert!(answer.header("content-type").starts_with("application/json"), "{answer:?}");
-    let retry_after = if status < 500 { "" } else { "1" };
-    assert_eq!(answer.header("retry-after"), retry_after, "{answer:?}");
+    assert!(answer.header("Content-Type").unwrap().starts_with("application/json"), "{answer:?}");
+    let retry_after = (status >= 500).then_some("1");
+    assert_eq!(answer.header("Retry-After"), retry_after, "{answer:?}");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_service_that_is_stopped_is_a_502_at_once() {
         let request = probe(&proxy);
         let answer = ask(&proxy, &request, 0).expect("a response");
         assert_refused(&answer, 502, "overloaded");
-        assert!(!answer.header("strict-transport-security").is_empty(), "{answer:?}");
+        assert!(answer.header("Strict-Transport-Security").is_some(), "{answer:?}");
     }
 }
 
@@ -118,7 +118,8 @@ fn a_browser_is_sent_to_https_and_a_key_in_the_clear_is_refused() {
         };
         let sent = ask("");
         assert_eq!(sent.status, 301, "{deployment:?}: {sent:?}");
-        assert_eq!(sent.header("location"), format!("https://{}/docs?a=b", proxy.host()));
+        let location = format!("https://{}/docs?a=b", proxy.host());
+        assert_eq!(sent.header("Location"), Some(location.as_str()));
         assert_eq!(ask("Authorization: Bearer x\r\n").status, 403, "{deployment:?}");
     }
 }

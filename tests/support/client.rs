@@ -349,31 +349,24 @@ fn is_alive(connection: &BufReader<Stream>) -> bool {
     }
 }
 
-fn read_reply(connection: &mut impl BufRead, asked: Asked) -> io::Result<Reply> {
+pub(crate) fn read_reply(connection: &mut impl BufRead, asked: Asked) -> io::Result<Reply> {
+    let status_line = read_line(connection)?;
+    let status = status_line.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)?.parse().ok());
+    let status: u16 = status.ok_or_else(|| broken(format!("no status line: {status_line:?}")))?;
+    let mut headers = Vec::new();
     loop {
-        let status_line = read_line(connection)?;
-        let status =
-            status_line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-        let status: u16 =
-            status.ok_or_else(|| broken(format!("no status line: {status_line:?}")))?;
-        let mut headers = Vec::new();
-        loop {
-            let line = read_line(connection)?;
-            if line.is_empty() {
-                break;
-            }
-            let (name, value) =
-                line.split_once(':').ok_or_else(|| broken(format!("no header: {line:?}")))?;
-            if !(asked.is_proxied && proxy::adds(name)) {
-                headers.push((name.to_owned(), value.trim().to_owned()));
-            }
+        let line = read_line(connection)?;
+        if line.is_empty() {
+            break;
         }
-        if status < 200 {
-            continue;
+        let (name, value) =
+            line.split_once(':').ok_or_else(|| broken(format!("no header: {line:?}")))?;
+        if !(asked.is_proxied && proxy::adds(name)) {
+            headers.push((name.to_owned(), value.trim().to_owned()));
         }
-        let body = read_body(connection, &asked.method, status, &headers)?;
-        return Ok(Reply { asked, status, headers, body });
     }
+    let body = read_body(connection, &asked.method, status, &headers)?;
+    Ok(Reply { asked, status, headers, body })
 }
 
 fn read_line(connection: &mut impl BufRead) -> io::Result<String> {
@@ -396,7 +389,7 @@ fn read_body(
         headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     };
     let mut body = Vec::new();
-    if method == "HEAD" || status == 204 || status == 304 {
+    if method == "HEAD" || status < 200 || status == 204 || status == 304 {
         return Ok(body);
     }
     match (header("content-length"), header("transfer-encoding")) {

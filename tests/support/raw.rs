@@ -1,15 +1,15 @@
 //! A client that sends any bytes and shows what came, also from another address.
 
-use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
 
-use super::client::peek;
+use super::client::{peek, read_reply};
+use super::contract::is_uuid;
+use super::reply::{Asked, Reply};
 use super::{DEADLINE, uninterrupted};
 
 /// One connection of a client that may send anything.
@@ -44,13 +44,19 @@ impl Client {
         self.stream.get_mut().write_all(bytes.as_ref()).is_ok()
     }
 
-    pub(crate) fn answer(&mut self) -> Answer {
+    pub(crate) fn answer(&mut self) -> Reply {
         self.try_answer().expect("an answer")
     }
 
     /// `None` when the connection ended instead.
-    pub(crate) fn try_answer(&mut self) -> Option<Answer> {
-        read_answer(&mut self.stream)
+    pub(crate) fn try_answer(&mut self) -> Option<Reply> {
+        let reply = read_answer(&mut self.stream)?;
+        if !reply.code().is_empty() {
+            assert_eq!(reply.json()["error"]["status"], reply.status, "{reply}");
+            assert_eq!(reply.header("X-API-Version"), Some("v1"), "{reply}");
+            assert!(reply.header("X-Request-Id").is_some_and(is_uuid), "{reply}");
+        }
+        Some(reply)
     }
 
     /// Everything up to the end of the connection.
@@ -89,53 +95,9 @@ impl Client {
     }
 }
 
-/// Returns `None` if the stream ends before the answer does.
-pub(crate) fn read_answer(stream: &mut impl BufRead) -> Option<Answer> {
-    let status = read_line(stream)?.split(' ').nth(1)?.parse().ok()?;
-    let mut headers = BTreeMap::new();
-    loop {
-        let line = read_line(stream)?;
-        let Some((name, value)) = line.split_once(": ") else { break };
-        headers.insert(name.to_ascii_lowercase(), value.to_owned());
-    }
-    let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
-    let mut body = vec![0; if status == 100 { 0 } else { length }];
-    stream.read_exact(&mut body).ok()?;
-    Some(Answer { status, headers, body })
-}
-
-fn read_line(stream: &mut impl BufRead) -> Option<String> {
-    let mut line = String::new();
-    let read = stream.read_line(&mut line).ok()?;
-    (read > 0).then(|| line.trim_end().to_owned())
-}
-
-/// An answer on the wire.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub status: u16,
-    pub headers: BTreeMap<String, String>,
-    pub body: Vec<u8>,
-}
-
-impl Answer {
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).expect("a JSON body")
-    }
-
-    /// The value of a header, whose name is in lower case.
-    pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", String::as_str)
-    }
-
-    /// Refused as contract section 6 says, with everything that goes with it.
-    pub(crate) fn fails_with(&self, status: u16, code: &str) {
-        assert_eq!(self.status, status, "{self:?}");
-        assert_eq!(self.json()["error"]["code"], code, "{self:?}");
-        assert_eq!(self.json()["error"]["status"], status, "{self:?}");
-        assert_eq!(self.header("x-api-version"), "v1");
-        assert_eq!(self.header("x-request-id").len(), 36);
-    }
+/// Reads an answer of which the request is not known. Returns `None` if the stream ends before.
+pub(crate) fn read_answer(stream: &mut impl BufRead) -> Option<Reply> {
+    read_reply(stream, Asked::default()).ok()
 }
 
 /// A GET of `path`, as bytes.

@@ -9,7 +9,7 @@ use super::contract::{
 };
 
 /// The request, which a check of the reply needs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     pub method: String,
     /// With the query.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tenantdesk::model;
 
 use super::{fuzz, words};
-use crate::support::raw::{Answer, Client, request};
-use crate::support::{ALL, TestServer, encoded, schema};
+use crate::support::raw::{Client, request};
+use crate::support::{ALL, Reply, TestServer, encoded, schema};
 
 /// A service whose tenant has records that others may refer to, and one connection to it.
 struct Fixture {
@@ -32,7 +32,7 @@ impl Fixture {
 
     /// Sends a request. Its response is a success, or an error with its status in its body. Several
     /// records can have the number of a reference (409).
-    fn ask(&self, method: &str, target: &str, body: &[u8]) -> Answer {
+    fn ask(&self, method: &str, target: &str, body: &[u8]) -> Reply {
         let json = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
         let mut bytes = request(method, target, &self.key, &json, "").into_bytes();
         bytes.extend_from_slice(body);
@@ -43,9 +43,8 @@ impl Fixture {
             [200, 201, 400, 409, 422].contains(&answer.status),
             "{method} {target}: {answer:?}"
         );
-        let headers: Vec<_> = answer.headers.clone().into_iter().collect();
-        let (status, body) = (answer.status, &answer.body);
-        let described = schema::Answer { method, target, status, headers: &headers, body };
+        let (status, headers, body) = (answer.status, &answer.headers, &answer.body);
+        let described = schema::Answer { method, target, status, headers, body };
         if let Err(fault) = described.check() {
             panic!("not as described: {fault}: {method} {target}: {answer:?}");
         }
@@ -56,7 +55,7 @@ impl Fixture {
     fn read(&self, query: &str) {
         for resource in model::ALL {
             let answer = self.ask("GET", &format!("{}?{query}", resource.path), b"");
-            let link = answer.header("link");
+            let link = answer.header("Link").unwrap_or_default();
             if let Some((target, _)) = link.trim_start_matches('<').split_once('>') {
                 assert_eq!(self.ask("GET", target, b"").status, 200, "{target}");
             }
