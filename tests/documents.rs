@@ -52,7 +52,7 @@ fn the_contract_lists_the_conditions_of_the_catalogue() {
 fn the_contract_lists_the_codes_of_fields() {
     let section = errors_section();
     let line = section.iter().find(|line| line.starts_with("The field codes are: ")).unwrap();
-    assert_eq!(code_spans(line), FieldCode::ALL.map(|(code, _)| code.as_str()));
+    assert_eq!(code_spans(line), FieldCode::ALL.map(FieldCode::as_str));
 }
 
 /// The documents that name files of the repository.

@@ -241,9 +241,9 @@ pub(super) fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// The kind byte of a list's cursor. The fingerprint of the list follows, the last entry that
-/// belongs to the moment of a list of the past, then the id and the sort value of the last record
-/// on the page.
+/// The kind byte of a list's cursor. JSON follows: the fingerprint of the list, the last entry that
+/// belongs to the moment of a list of the past, the id and the sort value of the last record on the
+/// page.
 ///
 /// Example: the first page of `sort=city` ends with record 7 in Kiel. The next page begins behind
 /// (`Kiel`, 7) in that order, even if record 7 has been deleted since. The fingerprint names the
@@ -251,29 +251,15 @@ pub(super) fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
 const LIST_KIND: u8 = 2;
 
 pub fn write_cursor(
-    position: &KeysetPosition,
+    KeysetPosition { value, id }: &KeysetPosition,
     resource: &Resource,
     query: &Query,
     moment: Option<PastMoment>,
 ) -> String {
-    let mut bytes = fingerprint(resource, query, moment).to_vec();
-    let last = moment.and_then(|moment| moment.last).map_or(0, |Version(last)| last);
-    bytes.extend_from_slice(&last.to_be_bytes());
-    bytes.extend_from_slice(&position.id.0.to_be_bytes());
-    match &position.value {
-        // No list is sorted by custom fields.
-        Value::Null | Value::Custom(_) => bytes.push(b'n'),
-        Value::Boolean(value) => bytes.extend([b'b', u8::from(*value)]),
-        Value::Integer(number) => {
-            bytes.push(b'i');
-            bytes.extend_from_slice(&number.to_be_bytes());
-        }
-        Value::Text(text) => {
-            bytes.push(b't');
-            bytes.extend_from_slice(text.as_bytes());
-        }
-    }
-    encode_cursor(LIST_KIND, &bytes)
+    let last = moment.and_then(|moment| moment.last);
+    let position = (fingerprint(resource, query, moment), last, id, value);
+    // Numbers and texts can always be written.
+    encode_cursor(LIST_KIND, &serde_json::to_vec(&position).unwrap_or_default())
 }
 
 fn parse_cursor(
@@ -282,31 +268,17 @@ fn parse_cursor(
     query: &Query,
     moment: Option<PastMoment>,
 ) -> Result<(Option<KeysetPosition>, Option<PastMoment>), ApiError> {
-    let (list_fingerprint, last, position) = decode_cursor(text, LIST_KIND, list_position)?;
+    type Position = ([u8; CHECKSUM], Option<Version>, RecordId, Value);
+    let read = |bytes: &[u8]| serde_json::from_slice::<Position>(bytes).ok();
+    let (list_fingerprint, last, id, value) = decode_cursor(text, LIST_KIND, read)?;
     if list_fingerprint != fingerprint(resource, query, moment) {
         return Err(ApiError::bad_request(
             "The query parameter \"cursor\" belongs to another list. Send it with the resource, \
              sort, filters, q and at that it came with.",
         ));
     }
-    Ok((Some(position), moment.map(|moment| PastMoment { last: Some(last), ..moment })))
-}
-
-fn list_position(bytes: &[u8]) -> Option<([u8; CHECKSUM], Version, KeysetPosition)> {
-    let (list_fingerprint, rest) = bytes.split_first_chunk::<CHECKSUM>()?;
-    let (last, rest) = rest.split_first_chunk::<8>()?;
-    let (id, rest) = rest.split_first_chunk::<8>()?;
-    let (tag, rest) = rest.split_first()?;
-    let value = match (tag, rest) {
-        (b'n', []) => Value::Null,
-        (b'b', [value]) => Value::Boolean(*value == 1),
-        (b'i', number) => Value::Integer(i64::from_be_bytes(number.try_into().ok()?)),
-        (b't', text) => Value::Text(str::from_utf8(text).ok()?.to_owned()),
-        _ => return None,
-    };
-    let id = RecordId(i64::from_be_bytes(*id));
-    let last = Version(i64::from_be_bytes(*last));
-    Some((*list_fingerprint, last, KeysetPosition { value, id }))
+    let moment = moment.map(|moment| PastMoment { last, ..moment });
+    Ok((Some(KeysetPosition { value, id }), moment))
 }
 
 /// The checksum of the resource and of the parameters that select and order its records, whatever

@@ -129,14 +129,14 @@ pub(super) fn check_change(
             conditions.check_no_if_none_match()?;
             return check_values(resource, ChangeKind::Create, body, Rules::New);
         };
-        let precondition = conditions.of_update_by()?;
+        let precondition = conditions.precondition(true)?;
         let kind = ChangeKind::UpdateBy(field);
         let change = check_values(resource, kind, body, Rules::StoredOrNew(field))?;
         return Ok(Change { precondition, ..change });
     }
     query.only(&["id"])?;
     let id = query.id()?.ok_or(ErrorCode::MissingId)?;
-    let precondition = conditions.of_record()?;
+    let precondition = conditions.precondition(false)?;
     let change = if *method == Method::DELETE {
         Change::new(resource, ChangeKind::Delete(id), Vec::new())
     } else {
@@ -281,15 +281,12 @@ impl Conditions<'_> {
         }
     }
 
-    fn of_update_by(&self) -> Result<Precondition, ApiError> {
-        match (self.if_match.as_slice(), self.if_none_match.as_slice()) {
-            ([], ["*"]) => Ok(Precondition::Absent),
-            _ => self.of_record(),
+    /// What must be true of the record of a write. `can_be_absent` says whether the record can be
+    /// new and can be there.
+    fn precondition(&self, can_be_absent: bool) -> Result<Precondition, ApiError> {
+        if can_be_absent && self.if_match.is_empty() && self.if_none_match == ["*"] {
+            return Ok(Precondition::Absent);
         }
-    }
-
-    /// The versions that the record of a write may have.
-    fn of_record(&self) -> Result<Precondition, ApiError> {
         self.check_no_if_none_match()?;
         let value = match self.if_match.as_slice() {
             [] => return Ok(Precondition::None),

@@ -53,16 +53,16 @@ pub enum FieldCode {
 }
 
 impl FieldCode {
-    /// Every code of `validation_failed` with its meaning, for the API reference.
-    pub const ALL: [(FieldCode, &'static str); 8] = [
-        (FieldCode::Required, "A required field is empty."),
-        (FieldCode::InvalidEmail, "The value is not an e-mail address."),
-        (FieldCode::InvalidInt, "The value is not a 64-bit integer."),
-        (FieldCode::InvalidDate, "The value is not an existing date in the form YYYY-MM-DD."),
-        (FieldCode::InvalidBool, "The value is none of true, false, 1 and 0."),
-        (FieldCode::TooLong, "The value has more characters than the field takes."),
-        (FieldCode::TooShort, "The value has fewer characters than the field needs."),
-        (FieldCode::NotInList, "The value is not one of the allowed ones."),
+    /// Every code of `validation_failed`.
+    pub const ALL: [FieldCode; 8] = [
+        FieldCode::Required,
+        FieldCode::InvalidEmail,
+        FieldCode::InvalidInt,
+        FieldCode::InvalidDate,
+        FieldCode::InvalidBool,
+        FieldCode::TooLong,
+        FieldCode::TooShort,
+        FieldCode::NotInList,
     ];
 
     pub const fn as_str(self) -> &'static str {

@@ -226,7 +226,7 @@ fn errors() -> Value {
             },
         },
         "FieldError": object("The error of one field.", json!({
-            "code": known("For programs", &FieldCode::ALL.map(|(code, _)| code.as_str())),
+            "code": known("For programs", &FieldCode::ALL.map(FieldCode::as_str)),
             "message": message,
         })),
     })
