@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::routes::insufficient_scope;
 use crate::clock::{self, Timestamp};
@@ -26,19 +26,9 @@ pub const AT: &str = "at";
 /// The only parameter that a request may repeat: many generated clients repeat a list.
 pub const INCLUDE: &str = "include";
 
-/// The parameters of a query in the order sent.
+/// The parameters of a query in the order sent: names and values, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query {
-    parameters: Vec<Parameter>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Parameter {
-    name: String,
-    value: String,
-    /// The encoded pair from the request, for the link to the next page.
-    raw: String,
-}
+pub struct Query(Vec<(String, String)>);
 
 impl Query {
     /// Parses a query string.
@@ -49,7 +39,7 @@ impl Query {
     /// twice.
     pub fn parse(raw: Option<&str>) -> Result<Query, ApiError> {
         let mut query = Query::default();
-        for (raw, name, value) in form_pairs(raw.unwrap_or_default()) {
+        for (name, value) in form_pairs(raw.unwrap_or_default()) {
             let name = decode(name, None)?;
             let value = decode(value, Some(&name))?;
             if name != INCLUDE && query.get(&name).is_some() {
@@ -58,19 +48,17 @@ impl Query {
                      values, send a request for each."
                 )));
             }
-            query.parameters.push(Parameter { name, value, raw: raw.to_owned() });
+            query.0.push((name, value));
         }
         Ok(query)
     }
 
-    /// The names of the parameters in their order.
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
-        self.parameters.iter().map(|parameter| parameter.name.as_str())
+        self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The names with their values, decoded.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.parameters.iter().map(|parameter| (&*parameter.name, &*parameter.value))
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -79,8 +67,7 @@ impl Query {
 
     /// The values of a parameter that may be repeated.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        let found = self.parameters.iter().filter(move |parameter| parameter.name == name);
-        found.map(|parameter| parameter.value.as_str())
+        self.pairs().filter(move |(known, _)| *known == name).map(|(_, value)| value)
     }
 
     /// The parameter `id`: decimal digits without sign or leading zero.
@@ -135,21 +122,13 @@ impl Query {
 
     /// The value of `Link` (RFC 8288) for the page from `cursor` on. `path` is the request's path.
     pub fn link_to_next(&self, path: &str, cursor: &str) -> String {
-        /// Characters that a URI in the header `Link` must not contain (RFC 8288 section 3), and
-        /// those at which some clients cut the header.
-        const UNSAFE: &AsciiSet = &CONTROLS
-            .add(b' ')
-            .add(b'"')
-            .add(b'<')
-            .add(b'>')
-            .add(b'\\')
-            .add(b'^')
-            .add(b'`')
-            .add(b',')
-            .add(b';');
-        let kept = self.parameters.iter().filter(|parameter| parameter.name != "cursor");
+        /// Some clients cut the header at a comma or a semicolon.
+        const ENCODED: &AsciiSet =
+            &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+        let encode = |text| utf8_percent_encode(text, ENCODED);
+        let kept = self.pairs().filter(|(name, _)| *name != "cursor");
         let mut pieces: Vec<String> =
-            kept.map(|p| utf8_percent_encode(&p.raw, UNSAFE).to_string()).collect();
+            kept.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
         pieces.push(format!("cursor={cursor}"));
         format!("<{path}?{}>; rel=\"next\"", pieces.join("&"))
     }

@@ -295,13 +295,10 @@ pub fn address_of(client: IpAddr) -> IpAddr {
 }
 
 /// Splits a query string or a form (`application/x-www-form-urlencoded`, WHATWG URL section 5) into
-/// its `name=value` pairs: the pair as sent, the name and the value, all still encoded. Empty pairs
-/// are skipped.
-pub fn form_pairs(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
-    text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (pair, name, value)
-    })
+/// its pairs of a name and a value, still encoded. Empty pairs are skipped.
+pub fn form_pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = text.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 /// Decodes a name or a value: `+` is a space and `%XX` is a byte.

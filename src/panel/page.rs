@@ -186,7 +186,7 @@ impl Form {
     /// Skips fields that are not UTF-8.
     fn parse(text: &str) -> Form {
         let mut form = Form::default();
-        for (_, name, value) in form_pairs(text) {
+        for (name, value) in form_pairs(text) {
             if let (Ok(name), Ok(value)) = (decode_form(name), decode_form(value)) {
                 form.fields.push((name, value));
             }
