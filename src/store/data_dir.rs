@@ -163,15 +163,6 @@ fn create_directories(data_dir: &Path) -> Result<()> {
         .map_err(|error| StoreError::unusable(&tenants, error))
 }
 
-/// Removes a tenant's file, and the files of SQLite and of a replicator beside it.
-pub(crate) fn remove_tenant_files(database: &Database) -> io::Result<()> {
-    for file in database.files() {
-        files::ignore_missing(fs::remove_file(file))?;
-    }
-    database.remove_replica_directory()?;
-    files::sync_parent(database.path())
-}
-
 /// A data directory that this process has locked, until this is dropped.
 #[derive(Debug)]
 pub struct DataDir {

@@ -84,7 +84,7 @@ fn examine(file: &Database, copy: &Database, data_dir: &Path) -> Finding {
         }
         Err(error) => finding.problems = vec![error.message],
     }
-    copy.remove();
+    let _ = copy.remove();
     finding
 }
 

@@ -145,11 +145,11 @@ fn save_tenants(
             }
             Err(error) if error.code == StoreCode::Other => return Err(error),
             Err(_) if registry.tenant(id)?.is_none() => {
-                copy.remove();
+                let _ = copy.remove();
                 copied.execute("DELETE FROM tenants WHERE id = ?", [id.0])?;
             }
             Err(error) if manifest.kind == BackupKind::All => {
-                copy.remove();
+                let _ = copy.remove();
                 manifest.left_out.push(LeftOutTenant { id, name, reason: error.message });
             }
             Err(error) => return Err(no_backup(&format!("tenant {name}"), error)),

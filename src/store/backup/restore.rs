@@ -157,8 +157,8 @@ fn place_everything(data_dir: &Path, staging: &Path, tenants: &[SavedTenant]) ->
         rename_synced(&registry_database(staging), &registry_database(data_dir))
     };
     place().map_err(|error| {
-        registry_database(data_dir).remove();
-        tenants.iter().for_each(|saved| tenant_database(data_dir, saved.id).remove());
+        let _ = registry_database(data_dir).remove();
+        tenants.iter().for_each(|saved| _ = tenant_database(data_dir, saved.id).remove());
         file_error(data_dir)(error)
     })
 }

@@ -361,7 +361,7 @@ fn the_ids_of_a_file_of_1_0_0_go_on() {
     let directory = backup_of_1_0_0(&fixture);
     let restored = fixture.restore(None, false).unwrap().tenants.remove(0);
     let live = tenant_database(&fixture.data(), restored.id);
-    live.remove();
+    live.remove().unwrap();
     fs::copy(directory.join(format!("tenants/{}.db", restored.id)), live.path()).unwrap();
     let old = open_plain(live.path()).unwrap();
     old.execute_batch("UPDATE sqlite_sequence SET seq = 1000 WHERE name = 'customers'").unwrap();

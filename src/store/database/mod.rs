@@ -100,12 +100,12 @@ impl Database {
         iter::once(self.path.clone()).chain(companions)
     }
 
-    /// Removes the database's files. Errors are ignored: the caller has just created the files, and
-    /// nothing uses them.
-    pub(crate) fn remove(&self) {
+    /// Removes the database's files, and what a replicator keeps beside them.
+    pub(crate) fn remove(&self) -> io::Result<()> {
         for file in self.files() {
-            let _ = fs::remove_file(file);
+            files::ignore_missing(fs::remove_file(file))?;
         }
+        files::ignore_missing(fs::remove_dir_all(self.replica_directory()))
     }
 
     fn replica_directory(&self) -> PathBuf {
@@ -116,10 +116,6 @@ impl Database {
     /// Whether the database is replicated.
     pub(super) fn is_replicated(&self) -> bool {
         self.replica_directory().is_dir()
-    }
-
-    pub(crate) fn remove_replica_directory(&self) -> io::Result<()> {
-        files::ignore_missing(fs::remove_dir_all(self.replica_directory()))
     }
 
     pub(crate) fn attach_to(&self, connection: &Connection, name: &str) -> rusqlite::Result<()> {

@@ -50,14 +50,14 @@ impl Database {
             companion(&self.path, format!(".partial-{}", process::id())),
             self.schema,
         );
-        partial.remove();
+        let _ = partial.remove();
         let placed = partial.write_schema().and_then(|()| {
             fs::hard_link(&partial.path, &self.path).map_err(|error| self.unusable(error))
         });
-        partial.remove();
+        let _ = partial.remove();
         placed?;
         files::sync_parent(&self.path).map_err(|error| {
-            self.remove();
+            let _ = self.remove();
             self.unusable(error)
         })
     }

@@ -5,8 +5,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, para
 use super::keys::NewKey;
 use super::{Admin, Inactive, Registry, no_tenant, suspension, trial_over};
 use crate::clock::{Moment, Timestamp};
+use crate::files;
 use crate::model::TenantId;
-use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
+use crate::store::data_dir::{self, tenant_database};
 use crate::store::database::Database;
 use crate::store::error::{Result, StoreError};
 use crate::words;
@@ -124,7 +125,7 @@ impl Registry {
         });
         if let (Err(_), Some(database)) = (&added, placed) {
             // The row was rolled back. If that were not certain, the process would have ended.
-            database.remove();
+            let _ = database.remove();
         }
         added
     }
@@ -216,7 +217,8 @@ impl Registry {
             deleted.optional()?.ok_or_else(|| self.unknown_tenant(name))
         })?;
         let database = tenant_database(self.data_dir(), id);
-        remove_tenant_files(&database).map_err(|error| {
+        let removed = database.remove().and_then(|()| files::sync_parent(database.path()));
+        removed.map_err(|error| {
             // Its id is never used again.
             let path = database.path().display();
             let message = "the tenant is deleted, but its file remains";

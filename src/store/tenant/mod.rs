@@ -29,7 +29,7 @@ use super::records::Reading;
 use super::registry::Registry;
 use crate::config::TenantLimits;
 use crate::model::{PastMoment, TenantId, Version};
-use writer::{LastFailure, OpenFile, Writer, Writers, log_failure, send};
+use writer::{LastFailure, OpenFile, Writer, log_failure, send};
 
 /// How long requests rely on a look at the path of the file.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -40,7 +40,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The most tenants that are open at once. Each has three descriptors or more, and up to 3 MiB.
 const MAX_OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
-/// How long a file stays open, and its writer runs, without being used.
+/// How long a file stays open without being used.
 const MAX_IDLE: Duration = Duration::from_mins(2);
 
 /// All tenants' files.
@@ -52,7 +52,8 @@ pub struct Tenants {
     /// Opens connections for all pools: a pool would start three threads of its own. Closes files,
     /// so that no request waits while another tenant is closed.
     opener: Arc<ScheduledThreadPool>,
-    writers: Arc<Writers>,
+    /// Each open file and each writer holds a clone, also of a tenant that was closed before.
+    is_open: Arc<()>,
 }
 
 /// One tenant's entry. It outlives the open file.
@@ -79,7 +80,7 @@ impl Tenants {
             slots: Mutex::new(LruCache::new(MAX_OPEN)),
             limits,
             opener: Arc::new(opener.build()),
-            writers: Arc::default(),
+            is_open: Arc::default(),
         }
     }
 
@@ -131,7 +132,7 @@ impl Tenants {
                 database,
                 limits: self.limits,
                 failure: Arc::clone(&slot.failure),
-                writers: Arc::clone(&self.writers),
+                _is_open: Arc::clone(&self.is_open),
             },
             writer: Mutex::default(),
         })
@@ -150,17 +151,15 @@ impl Tenants {
         slot
     }
 
-    /// Closes files that nobody has used for a while, and files of deleted tenants, which take up
-    /// space until then. Ends idle writers: each has a thread and half a MiB.
+    /// Closes files that nobody has used for a while, which ends their writers, and files of deleted
+    /// tenants, which take up space until then.
     pub fn close_unused(&self) {
         for slot in self.slots() {
             let Some(mut state) = slot.state.try_lock() else { continue };
-            match &*state {
-                State::Open(tenant, used) if used.elapsed() < MAX_IDLE && tenant.is_current() => {
-                    drop(tenant.writer.lock().take_if(|(_, used)| used.elapsed() >= MAX_IDLE));
-                }
-                State::Open(..) => *state = State::Closed,
-                State::Failed(..) | State::Closed => (),
+            if let State::Open(tenant, used) = &*state
+                && (used.elapsed() >= MAX_IDLE || !tenant.is_current())
+            {
+                *state = State::Closed;
             }
         }
     }
@@ -175,14 +174,11 @@ impl Tenants {
         let until = Instant::now() + wait;
         for slot in self.slots() {
             // A request that hangs may hold the lock.
-            if let Some(mut state) = slot.state.try_lock_until(until)
-                && let State::Open(tenant, _) = std::mem::take(&mut *state)
-            {
-                drop(tenant.writer.lock().take());
+            if let Some(mut state) = slot.state.try_lock_until(until) {
+                *state = State::Closed;
             }
         }
-        let run = |writers: &Writers| writers.lock().iter().any(|thread| !thread.is_finished());
-        while run(&self.writers) && Instant::now() < until {
+        while Arc::strong_count(&self.is_open) > 1 && Instant::now() < until {
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -192,8 +188,8 @@ impl Tenants {
 pub struct Tenant {
     file: OpenFile,
     identity: FileIdentity,
-    /// With its last use. A mutation starts it: many tenants are only read.
-    writer: Mutex<Option<(Writer, Instant)>>,
+    /// A mutation starts it: many tenants are only read.
+    writer: Mutex<Option<Writer>>,
 }
 
 impl Tenant {
@@ -256,17 +252,16 @@ impl Tenant {
     pub fn mutate(&self, mutation: Mutation) {
         let mut writer = self.writer.lock();
         // The next mutation replaces a thread that has panicked.
-        if writer.as_ref().is_none_or(|(writer, _)| writer.has_ended()) {
+        if writer.as_ref().is_none_or(Writer::has_ended) {
             match Writer::start(self.file.clone()) {
-                Ok(started) => *writer = Some((started, Instant::now())),
+                Ok(started) => *writer = Some(started),
                 Err(error) => {
                     let error = self.file.failed(self.file.database.unusable(error));
                     return send(mutation.send, Outcome::Failed(error));
                 }
             }
         }
-        if let Some((writer, used)) = &mut *writer {
-            *used = Instant::now();
+        if let Some(writer) = &*writer {
             writer.submit(mutation);
         }
     }

@@ -253,7 +253,8 @@ pub(super) struct OpenFile {
     pub(super) limits: TenantLimits,
     pub(super) readers: Pool<SqliteConnectionManager>,
     pub(super) failure: Arc<LastFailure>,
-    pub(super) writers: Arc<Writers>,
+    /// Shows the end of the server that the file, or its writer, is still there.
+    pub(super) _is_open: Arc<()>,
 }
 
 impl OpenFile {
@@ -268,21 +269,17 @@ pub(super) fn send(client: SendOutcome, outcome: Outcome) {
     let _ = catch_unwind(AssertUnwindSafe(|| client(outcome)));
 }
 
-/// The threads of all tenants, also of tenants that are closed.
-pub(super) type Writers = Mutex<Vec<Arc<JoinHandle<()>>>>;
-
 /// The sending end of the thread's queue. When it is dropped, the thread finishes the queued
 /// mutations and ends.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) queue: SyncSender<Mutation>,
-    pub(super) thread: Arc<JoinHandle<()>>,
+    pub(super) thread: JoinHandle<()>,
 }
 
 impl Writer {
     pub(super) fn start(file: OpenFile) -> std::io::Result<Writer> {
         let (queue, waiting) = mpsc::sync_channel(MAX_WAITING);
-        let writers = Arc::clone(&file.writers);
         let mut writer = WriterThread {
             file,
             waiting,
@@ -295,11 +292,6 @@ impl Writer {
         };
         let thread =
             thread::Builder::new().name("writer".to_owned()).spawn(move || writer.run())?;
-        let thread = Arc::new(thread);
-        let mut threads = writers.lock();
-        threads.retain(|thread| !thread.is_finished());
-        threads.push(Arc::clone(&thread));
-        drop(threads);
         Ok(Writer { queue, thread })
     }
 
