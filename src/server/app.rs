@@ -25,7 +25,8 @@ use crate::words;
 ///
 /// A request takes two steps. `admit` runs in the worker that received the request. While `admit`
 /// runs, other requests wait to be received, so it waits for no commit, no tenant's file and no
-/// password hash. It reads at most the registry. `respond` answers the request once its turn has come.
+/// password hash. It reads at most the registry. `respond` answers the request once its turn has
+/// come.
 pub trait Application: Send + Sync {
     /// What the edge does with a request before its body has come.
     fn intake(&self, method: &Method, path: &str, headers: &HeaderMap) -> Intake;
