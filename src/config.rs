@@ -201,6 +201,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn changes_are_kept_from_a_day_to_ten_years() {
+        for (text, days) in [("1d", 1), ("90d", 90), ("48h", 2), ("52w", 364), ("3650d", 3650)] {
+            assert_eq!(retention(text), Ok(Duration::from_hours(days * 24)), "{text}");
+        }
+        for invalid in ["", "90", "0d", "23h", "3651d", "-1d", "99999999999d"] {
+            assert!(retention(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
     fn sizes_have_binary_units() {
         assert_eq!(size("10GiB"), Ok(10 << 30));
         assert_eq!(size("1MiB"), Ok(1 << 20));

@@ -321,15 +321,14 @@ fn backups_of_a_lost_data_directory_do_not_replace_those_before() {
     data_dir.tenant("acme");
     let whole = back_up(&data_dir, &[]);
     std::fs::remove_dir_all(data_dir.data()).unwrap();
-    let server = Setup::plain().start_at(data_dir.clone());
+    drop(Setup::plain().start_at(data_dir.clone()));
+    let doctor = || data_dir.cli(&["doctor", "--backups", "backups"]).ends_with(1).stdout;
+    let lost = doctor();
+    assert!(lost.contains("the data directory has no tenants"), "{lost}");
     let empty = back_up(&data_dir, &["--keep", "1"]);
-    drop(server);
     assert_eq!(directories(&data_dir), [whole.clone(), empty]);
-    let doctor = data_dir.cli(&["doctor", "--backups", "backups"]).ends_with(1);
-    assert!(
-        doctor.stdout.contains(&format!("has no tenants, and backups/{whole} has")),
-        "{doctor:?}"
-    );
+    let empty = doctor();
+    assert!(empty.contains(&format!("has no tenants, and backups/{whole} has")), "{empty}");
     std::fs::remove_dir_all(data_dir.data()).unwrap();
     let restored = data_dir.cli_json(&["restore", "backups"]);
     assert_eq!(restored["folder"], format!("backups/{whole}"));

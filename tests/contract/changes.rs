@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::contract::is_timestamp;
-use crate::support::{ALL, Api, DataDir, Setup, TestServer, database, until, uuid};
+use crate::support::{ALL, Api, Setup, TestServer, database, until, uuid};
 
 const CHANGES: &str = "/changes.php";
 
@@ -559,11 +559,4 @@ fn names_are_those_of_the_moment_of_the_change() {
         by,
         json!({"kind": "key", "id": made["id"], "name": "Büro \"1\" \\", "prefix": made["prefix"]})
     );
-}
-
-#[test]
-fn the_time_for_which_entries_are_kept_is_from_a_day_to_ten_years() {
-    for value in ["23h", "3651d", "90", "0d"] {
-        DataDir::new(false).cli(&["serve", "--keep-changes", value]).ends_with(2);
-    }
 }
