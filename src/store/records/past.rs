@@ -22,8 +22,7 @@ pub const MAX_CHANGED_SINCE: i64 = 20_000;
 
 /// An entry of the change log on one record.
 pub(super) struct RecordEntry {
-    pub(super) seq: i64,
-    pub(super) at: Timestamp,
+    at: Timestamp,
     /// The former values of the fields that it changed. `None` if it created the record.
     pub(super) before: Option<Vec<(&'static Field, Value)>>,
     /// If it deleted the record.
@@ -32,6 +31,7 @@ pub(super) struct RecordEntry {
     before_updated_at: Option<Timestamp>,
     /// For people: `key 3 "office"`, `the command import`.
     pub(super) author: String,
+    pub(super) is_selected: bool,
 }
 
 /// A version of a record.
@@ -121,7 +121,8 @@ impl Reading<'_> {
         last: Version,
     ) -> Result<Option<Record>> {
         if record.as_ref().is_none_or(|record| record.version > last) {
-            self.entries(resource, id, last.0.saturating_add(1)..=i64::MAX, &mut |entry| {
+            let later = last.0.saturating_add(1)..=i64::MAX;
+            self.entries(resource, id, later, "FALSE", &mut |entry| {
                 record = entry.take_back(resource, id, record.take());
                 true
             })?;
@@ -160,7 +161,10 @@ impl Reading<'_> {
                 _ => "TEXT",
             };
             kept += &format!(", r.{}", index.name);
-            let former = cleaned(index, &logged_value(index.name));
+            let value = logged_value(index.name);
+            // The entries of 1.0.0 have no version.
+            let former =
+                format!("iif(before_version IS NULL, {}, {value})", cleaned(index, &value));
             displaced += &format!(", CAST({former} AS {kind}) AS {}", index.name);
         }
         for name in columns {
@@ -197,7 +201,7 @@ impl Reading<'_> {
         let mut record = self.record(resource, id)?;
         let mut oldest = record.as_ref().and_then(|record| record.updated_at);
         let mut is_done = false;
-        self.entries(resource, id, 0..=i64::MAX, &mut |entry| {
+        self.entries(resource, id, 0..=i64::MAX, "FALSE", &mut |entry| {
             let values = record.as_ref().map(|record| record.values.clone());
             let (since, author) = (entry.at, Some(entry.author.clone()));
             is_done = !take(&RecordVersion { values, since, author });
@@ -215,16 +219,17 @@ impl Reading<'_> {
     }
 
     /// Calls `take` with the entries of a record that have these numbers, newest first, until it
-    /// returns false.
+    /// returns false. `is_selected` is a condition in SQL.
     pub(super) fn entries(
         &self,
         resource: &Resource,
         id: RecordId,
         numbers: RangeInclusive<i64>,
+        is_selected: &str,
         take: &mut dyn FnMut(RecordEntry) -> bool,
     ) -> Result<()> {
         let sql = format!(
-            "SELECT seq, at, before, before_version, before_updated_at, {AUTHOR}
+            "SELECT at, before, before_version, before_updated_at, {AUTHOR}, {is_selected}
              FROM changes INDEXED BY changes_by_record
              WHERE resource = ? AND record_id = ? AND seq BETWEEN ? AND ? ORDER BY seq DESC"
         );
@@ -233,19 +238,19 @@ impl Reading<'_> {
             statement.query(params![resource.plural, id.0, numbers.start(), numbers.end()])?;
         while let Some(row) = rows.next()? {
             let (mut before, mut created_at) = (None, None);
-            if let Some(json) = row.get_ref(2)?.as_str_or_null()? {
+            if let Some(json) = row.get_ref(1)?.as_str_or_null()? {
                 let json: JsonObject = serde_json::from_str(json).map_err(damaged_text)?;
                 before = Some(former_values(resource, &json));
                 created_at = json.get("created_at").and_then(|at| at.as_str()?.parse().ok());
             }
             let entry = RecordEntry {
-                seq: row.get(0)?,
-                at: row.get(1)?,
+                at: row.get(0)?,
                 before,
                 created_at,
-                before_version: row.get(3)?,
-                before_updated_at: row.get(4)?,
-                author: row.get(5)?,
+                before_version: row.get(2)?,
+                before_updated_at: row.get(3)?,
+                author: row.get(4)?,
+                is_selected: row.get(5)?,
             };
             if !take(entry) {
                 break;

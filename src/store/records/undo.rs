@@ -15,7 +15,7 @@
 //! records that are concerned, and the caller gets each record and field that stays when it is
 //! found.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use rusqlite::{Row, params};
 use serde::Serialize;
@@ -197,23 +197,18 @@ impl Undo<'_> {
     /// Takes the entries of a record back, from the last to the first one.
     fn take_back(&self, resource: &'static Resource, row: &Row<'_>, target: Target) -> Left {
         let (id, first, last): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        // With the `+`, SQLite looks up each entry of the record, not each one that is selected.
-        let sql = "SELECT seq FROM changes INDEXED BY changes_by_record
-                   WHERE resource = ? AND record_id = ? AND +seq IN temp.selected";
-        let mut statement = self.writing.connection().prepare_cached(sql)?;
-        let rows = statement.query_map(params![resource.plural, id], |row| row.get(0))?;
-        let selected: HashSet<i64> = rows.collect::<rusqlite::Result<_>>()?;
         let (mut fields, mut author) = (Fields::new(), Author::Present);
         if let Target::Stored(record) = &target {
             for (field, value) in resource.fields.iter().zip(&record.values) {
                 take_back(&mut fields, field, value.clone(), &author);
             }
         }
-        self.writing.entries(resource, RecordId(id), first..=last, &mut |entry| {
+        let is_selected = "seq IN temp.selected";
+        self.writing.entries(resource, RecordId(id), first..=last, is_selected, &mut |entry| {
             // A deletion changes no value. If the record came back with another value, the undo
             // that created the record again has changed it.
             if entry.created_at.is_none() {
-                author = match selected.contains(&entry.seq) {
+                author = match entry.is_selected {
                     true => Author::Selected,
                     false => Author::Other(entry.author),
                 };
