@@ -162,6 +162,7 @@ CREATE TABLE changes (
 
 CREATE INDEX changes_by_resource ON changes (resource);
 CREATE INDEX changes_by_record ON changes (resource, record_id);
+CREATE INDEX changes_of_deletions ON changes (resource) WHERE action = 'deleted';
 
 -- The last entry of each resource that was removed because of its age.
 CREATE TABLE changes_removed (

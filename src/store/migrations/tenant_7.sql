@@ -1,6 +1,7 @@
 -- The change log keeps the version and the time that a change has replaced.
 ALTER TABLE changes ADD COLUMN before_version INTEGER;
 ALTER TABLE changes ADD COLUMN before_updated_at TEXT;
+CREATE INDEX changes_of_deletions ON changes (resource) WHERE action = 'deleted';
 ALTER TABLE hardware ADD COLUMN lease_until TEXT;
 CREATE INDEX hardware_by_lease_until ON hardware (lease_until);
 -- Caretakers and apprentices have no address.

@@ -141,10 +141,13 @@ impl Reading<'_> {
     pub(super) fn source(&self, resource: &Resource, index: &Field, columns: &[&str]) -> String {
         let table = resource.plural;
         let Some(Version(last)) = self.last() else { return table.to_owned() };
-        let displaces = match *index {
-            _ if *index == ID => "action <> 'updated'".to_owned(),
-            _ if *index == UPDATED_AT => "TRUE".to_owned(),
-            _ => format!("(action <> 'updated' OR instr(fields, '\"{}\"'))", index.name),
+        let (entries, displacing, displaces) = if *index == ID {
+            ("changes_of_deletions", "action = 'deleted'", "action <> 'updated'".to_owned())
+        } else if *index == UPDATED_AT {
+            ("changes_by_resource", "before IS NOT NULL", "TRUE".to_owned())
+        } else {
+            let changes = format!("(action <> 'updated' OR instr(fields, '\"{}\"'))", index.name);
+            ("changes_by_resource", "before IS NOT NULL", changes)
         };
         let is_displaced = |id: &str, until: &str| {
             format!(
@@ -176,9 +179,9 @@ impl Reading<'_> {
             "(SELECT {kept} FROM {table} AS r
               WHERE r.version <= {last} OR NOT {}
               UNION ALL
-              SELECT {displaced} FROM changes AS e INDEXED BY changes_by_resource
+              SELECT {displaced} FROM changes AS e INDEXED BY {entries}
                 LEFT JOIN {table} AS r ON r.id = e.record_id
-              WHERE resource = '{table}' AND seq > {last} AND before IS NOT NULL AND {displaces}
+              WHERE resource = '{table}' AND seq > {last} AND {displacing} AND {displaces}
                 AND (before_version <= {last} OR NOT {}))",
             is_displaced("r.id", ""),
             is_displaced("e.record_id", "AND seq < e.seq")
