@@ -189,13 +189,9 @@ fn files_of_databases(data_dir: &Path) -> Vec<PathBuf> {
 /// One check for each database with a problem, and one for all others together.
 fn check_databases(findings: &[Finding]) -> Vec<Diagnosis> {
     let (mut checks, mut intact) = (Vec::new(), 0);
-    for Finding { database, problems, is_orphan, entries_ahead } in findings {
-        if *entries_ahead > 0 {
-            let message = format!(
-                "{entries_ahead} of the entries of its change log are from the future: the clock \
-                 was wrong, or is"
-            );
-            checks.push(Diagnosis::new(database, Severity::Warning, message));
+    for Finding { database, problems, is_orphan, warnings } in findings {
+        for warning in warnings {
+            checks.push(Diagnosis::new(database, Severity::Warning, warning));
         }
         if *is_orphan {
             let message = format!("{ORPHAN}; move it away if no tenant is missing");

@@ -308,3 +308,18 @@ fn entries_from_the_future_are_a_warning() {
     assert_eq!(state(&output, "tenants/1.db"), "warning");
     assert!(output.stdout.contains("from the future"), "{output:?}");
 }
+
+#[test]
+fn a_number_that_several_records_have_is_a_warning() {
+    let (server, tenant) = TestServer::with_tenant();
+    let api = tenant.with_scopes(ALL);
+    for (name, serial) in [("One", "PF-1"), ("Two", "PF-2"), ("Three", "PF-1"), ("Four", "")] {
+        let device = json!({"name": name, "type": "laptop", "serial_number": serial});
+        api.post("/hardware.php", device).created();
+    }
+    let output = server.cli(&["--json", "doctor"]).done();
+    assert_eq!(state(&output, "tenants/1.db"), "warning");
+    let expected = "hardware: 2 records have the serial_number PF-1, such as the ids 1 and 3";
+    assert!(output.stdout.contains(expected), "{output:?}");
+    assert!(!output.stdout.contains("PF-2"), "{output:?}");
+}

@@ -1,6 +1,7 @@
 //! Faults of databases, in a data directory and in a backup (contract section 10).
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 use std::ptr;
 
@@ -9,7 +10,7 @@ use rusqlite::Connection;
 use super::{Staging, copy_database};
 use crate::clock::Clock;
 use crate::files;
-use crate::model::{ALL, TenantId};
+use crate::model::{ALL, Resource, TenantId};
 use crate::store::data_dir::{
     DataDir, TENANT, registry_database, tenant_database, tenant_file_ids,
 };
@@ -29,8 +30,8 @@ pub struct Finding {
     /// crash in the middle of the creation or deletion of a tenant leaves one. Ids are never used
     /// again, so it harms nobody.
     pub is_orphan: bool,
-    /// How many entries of the change log are from the future. The clock was wrong.
-    pub entries_ahead: i64,
+    /// What the operator should look at, although the database is intact.
+    pub warnings: Vec<String>,
 }
 
 /// The problems of each kind that are listed for one database.
@@ -77,15 +78,44 @@ fn examine(file: &Database, copy: &Database, data_dir: &Path) -> Finding {
     match require_space(file, data_dir).and_then(|()| copy_database(file, copy)) {
         Ok(copied) => {
             finding.problems = problems(&copied, file.schema);
-            // The registry has no change log, and so no entries.
-            let now = Clock::system().now().timestamp();
-            finding.entries_ahead =
-                Reading::new(&copied).count_changes_ahead(now).unwrap_or_default();
+            if finding.problems.is_empty() && ptr::eq(file.schema, &TENANT) {
+                finding.warnings = listed(warnings(&copied));
+            }
         }
         Err(error) => finding.problems = vec![error.message],
     }
     let _ = copy.remove();
     finding
+}
+
+fn warnings(connection: &Connection) -> Result<Vec<String>> {
+    let mut warnings = repeated_numbers(connection)?;
+    let now = Clock::system().now().timestamp();
+    let ahead = Reading::new(connection).count_changes_ahead(now)?;
+    if ahead > 0 {
+        warnings.push(format!(
+            "{ahead} of the entries of its change log are from the future: the clock was wrong, or is"
+        ));
+    }
+    Ok(warnings)
+}
+
+/// The numbers that several records have (contract section 2). The upgrade from 1.0.0 makes such
+/// numbers, because it trims them. Addresses are left out: several people may share one.
+fn repeated_numbers(connection: &Connection) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for Resource { plural, natural_keys, .. } in ALL {
+        for number in natural_keys.iter().filter(|field| **field != "email") {
+            let sql = format!(
+                "SELECT format('{plural}: %d records have the {number} %s, such as the ids %d and %d',
+                               count(*), {number}, min(id), max(id))
+                 FROM {plural} WHERE {number} IS NOT NULL
+                 GROUP BY {number} HAVING count(*) > 1 LIMIT {MAX_PROBLEMS}"
+            );
+            found.extend(texts(connection, &sql)?);
+        }
+    }
+    Ok(found)
 }
 
 /// The copy must leave the reserve of the disk free, or clients' writes would be refused while the
@@ -124,7 +154,7 @@ pub(super) fn problems(connection: &Connection, schema: &Schema) -> Vec<String> 
     Vec::new()
 }
 
-fn listed(found: rusqlite::Result<Vec<String>>) -> Vec<String> {
+fn listed<E: fmt::Display>(found: std::result::Result<Vec<String>, E>) -> Vec<String> {
     let mut problems = found.unwrap_or_else(|error| vec![error.to_string()]);
     problems.truncate(MAX_PROBLEMS);
     problems
