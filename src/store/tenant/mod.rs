@@ -38,7 +38,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The most tenants that are open at once. Each has three descriptors or more, and up to 3 MiB.
-const MAX_OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+const MAX_OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(511);
 
 /// How long a file stays open without being used.
 const MAX_IDLE: Duration = Duration::from_mins(2);
