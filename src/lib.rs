@@ -3,7 +3,7 @@
 //! ARCHITECTURE.md has the modules, and the way of a request through them.
 //!
 //! "Contract section 5" in a comment means this section in docs/api.md or docs/commands.md. The two
-//! pages together are the contract, and count their sections as one.
+//! pages together are the contract, with one numbering of their sections.
 //!
 //! Absent on purpose: async code outside the edge, an ORM, global state, caches of keys or records.
 //! docs/decisions.md says why.

@@ -42,15 +42,18 @@ impl Query {
         for (name, value) in form_pairs(raw.unwrap_or_default()) {
             let name = decode(name, None)?;
             let value = decode(value, Some(&name))?;
-            if name != INCLUDE && query.get(&name).is_some() {
-                return Err(ApiError::bad_request(format!(
-                    "The query parameter {name:?} is given twice. It takes one value; for several \
-                     values, send a request for each."
-                )));
-            }
             query.0.push((name, value));
         }
-        Ok(query)
+        // A batch operation may have 200,000 parameters, so they are sorted.
+        let mut names: Vec<&str> = query.names().filter(|name| *name != INCLUDE).collect();
+        names.sort_unstable();
+        match names.iter().zip(names.iter().skip(1)).find(|(name, next)| name == next) {
+            None => Ok(query),
+            Some((name, _)) => Err(ApiError::bad_request(format!(
+                "The query parameter {name:?} is given twice. It takes one value; for several \
+                 values, send a request for each."
+            ))),
+        }
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {

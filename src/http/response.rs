@@ -1,6 +1,7 @@
 //! A response as a value, and the way of the response to the client. The access log has one entry
 //! for each request.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,12 +165,15 @@ pub struct Responder {
     /// The first 8 characters of the API key, or empty.
     key_prefix: String,
     headers: Vec<(&'static str, String)>,
+    _held: Option<Box<dyn Any + Send>>,
 }
 
 impl Responder {
-    /// Also returns where the response arrives.
+    /// `held` lives as long as the request: the body takes memory until then, although the client
+    /// may have disconnected. Also returns where the response arrives.
     pub fn new(
         request: Request,
+        held: Option<Box<dyn Any + Send>>,
         queue: Arc<ResponseQueue>,
         clock: Clock,
         metrics: Arc<Metrics>,
@@ -184,6 +188,7 @@ impl Responder {
             tenant: String::new(),
             key_prefix: String::new(),
             headers: Vec::new(),
+            _held: held,
         };
         (responder, receiver)
     }

@@ -1,6 +1,7 @@
 //! One request, from its parsed head to the response, and what an address may take of the server's
 //! connections and memory.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -142,7 +143,9 @@ impl Edge {
         // hyper drops this future when the client goes.
         let _abandoned = SetOnDrop(Arc::clone(&request.abandoned));
         let (queue, metrics) = (Arc::clone(&self.responses), Arc::clone(&self.metrics));
-        let (responder, receiver) = Responder::new(request, queue, self.clock.clone(), metrics);
+        let held = (memory.amount > 0).then(|| Box::new(memory) as Box<dyn Any + Send>);
+        let (responder, receiver) =
+            Responder::new(request, held, queue, self.clock.clone(), metrics);
         match own {
             Some(response) => responder.send(response),
             None => self.relay.send(responder),
@@ -440,5 +443,24 @@ mod tests {
         let (_second, is_fair) = take(&budget, "10.1.2.3", 3);
         assert!(is_fair);
         assert!(!take(&budget, "127.0.0.1", 1).1);
+    }
+
+    #[test]
+    fn a_body_takes_memory_until_its_request_ends_although_the_client_has_gone() {
+        let budget = budget(4);
+        let clock = Clock::system();
+        let request = Request::new(Method::POST, "/", clock.now());
+        let held = take(&budget, "192.0.2.1", 1).0;
+        let (responder, receiver) = Responder::new(
+            request,
+            Some(Box::new(held)),
+            Arc::default(),
+            clock,
+            Arc::new(Metrics::new(|_| "/")),
+        );
+        drop(receiver);
+        assert!(!take(&budget, "192.0.2.1", 1).1);
+        drop(responder);
+        assert!(take(&budget, "192.0.2.1", 1).1);
     }
 }

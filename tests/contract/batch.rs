@@ -324,6 +324,14 @@ fn what_is_wrong_with_the_batch_itself_is_refused_before_anything_runs() {
 }
 
 #[test]
+fn an_operation_with_very_many_parameters_is_refused() {
+    let (_server, api) = TestServer::with_api();
+    let query: String = (0..130_000).map(|number| format!("{number}&")).collect();
+    let path = format!("/customers.php?{query}");
+    fails_at(&api, 0, &[delete(&path)], 400, "bad_request");
+}
+
+#[test]
 fn every_operation_needs_its_scope_before_any_runs() {
     let (_server, tenant) = TestServer::with_unlimited_tenant();
     let all = tenant.with_scopes(ALL);

@@ -279,16 +279,22 @@ impl Deadline {
         Deadline { at: Instant::now() + time, abandoned: Arc::default() }
     }
 
-    /// Interrupts the connection's statements at the deadline.
-    pub(super) fn limit(&self, connection: &Connection) -> rusqlite::Result<()> {
+    /// Interrupts the connection's statements at the deadline, as long as the result lives.
+    pub(super) fn limit<'c>(&self, connection: &'c Connection) -> rusqlite::Result<Limited<'c>> {
         let Deadline { at, abandoned } = self.clone();
         let is_over = move || Instant::now() >= at || abandoned.load(Ordering::Relaxed);
-        connection.progress_handler(INSTRUCTIONS, Some(is_over))
+        connection.progress_handler(INSTRUCTIONS, Some(is_over))?;
+        Ok(Limited(connection))
     }
+}
 
-    pub(super) fn lift(connection: &Connection) {
+/// A connection with a deadline.
+pub(super) struct Limited<'c>(&'c Connection);
+
+impl Drop for Limited<'_> {
+    fn drop(&mut self) {
         // Without a handler nothing is left to fail.
-        let _ = connection.progress_handler(0, None::<fn() -> bool>);
+        let _ = self.0.progress_handler(0, None::<fn() -> bool>);
     }
 }
 

@@ -207,8 +207,7 @@ impl Tenant {
     ) -> Result<T> {
         let connection = self.reader()?;
         let limited = deadline.limit(&connection).map_err(StoreError::from);
-        let found = limited.and_then(|()| Reading::in_snapshot(&connection, work));
-        Deadline::lift(&connection);
+        let found = limited.and_then(|_limited| Reading::in_snapshot(&connection, work));
         found.map_err(|error| self.read_failed(error))
     }
 

@@ -516,10 +516,9 @@ impl WriterThread {
             return Some(Outcome::Failed(self.file.failed(error.into())));
         }
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            Deadline::after(MUTATION_TIME).limit(transaction)?;
+            let _limited = Deadline::after(MUTATION_TIME).limit(transaction)?;
             mutation.run(writing, shortage)
         }));
-        Deadline::lift(transaction);
         let outcome = match ran {
             Ok(Ok(outcome)) => outcome,
             _ if !has_savepoint && !transaction.is_autocommit() => return None,
