@@ -2,7 +2,6 @@
 //! the files of `pair`. `lab/test-pair` runs the steps of its README in virtual machines. The rules in
 //! the documents that find attackers and leaked keys match the log and the keys of the server.
 
-use std::collections::BTreeSet;
 use std::fs::{self, read_to_string};
 use std::path::{Path, PathBuf};
 use std::process::Command;
