@@ -2,7 +2,7 @@
 //!
 //! An operation may refer to the record of an earlier operation, whose id is not known before it
 //! has run. Example: operation 0 creates a customer, and operation 1 creates an employee with
-//! `"customer_id": {"result": 0}`. [`check_write`] runs without the database. It notes the
+//! `"customer_id": {"result": 0}`. `check_write` runs without the database. It notes the
 //! reference in the change and puts the id 1 in its place, because the checks of the fields accept
 //! only an id. Before operation 1 runs, the store replaces the 1 with the customer's id.
 //!

@@ -301,5 +301,5 @@ fn proof_answers_before_the_commit_are_reported() {
     for change in run.clients.iter_mut().flat_map(|client| &mut client.history.changes) {
         change.acknowledged = Some(change.started);
     }
-    assert_reports(&run, "is lost");
+    assert_reports(&run, "the records of ");
 }
