@@ -42,7 +42,7 @@ use std::time::Instant;
 
 use rustix::process::geteuid;
 
-use super::database::{Database, Role, Schema};
+use super::database::{Database, Schema};
 use super::error::{Result, StoreCode, StoreError};
 use crate::files;
 use crate::model::TenantId;
@@ -281,7 +281,7 @@ fn migrate_tenants(data_dir: &Path) -> Result<()> {
     let mut older = Vec::new();
     for id in tenant_file_ids(data_dir)? {
         let database = tenant_database(data_dir, id);
-        if database.open(Role::Bulk).is_err() {
+        if !database.has_current_schema() {
             older.push((id, database));
         }
     }

@@ -7,7 +7,8 @@
 //! refuses it.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::process;
 
 use rusqlite::{Connection, TransactionBehavior, ffi};
@@ -77,6 +78,15 @@ impl Database {
         };
         write().map_err(|error| self.error(error))?;
         file.sync_all().map_err(|error| self.unusable(error))
+    }
+
+    /// Whether the header of the file has the program's schema version. SQLite keeps it in the last
+    /// 4 of the first 64 bytes. Only for the start, before this process has a connection to the
+    /// file: to close the file here would end SQLite's locks on it.
+    pub(crate) fn has_current_schema(&self) -> bool {
+        let mut header = [0; 64];
+        let read = File::open(&self.path).and_then(|mut file| file.read_exact(&mut header));
+        read.is_ok() && header.ends_with(&self.schema.version().to_be_bytes())
     }
 
     /// Migrates the database if its schema is older, and returns the former version. After an error
