@@ -77,18 +77,17 @@ fn parse_filters(query: &Query) -> Result<Vec<EntryFilter>, ApiError> {
     let mut filters = Vec::new();
     for (name, text) in query.pairs() {
         let moment = |found: Option<String>| found.ok_or_else(|| invalid_moment(name, text));
-        let invalid = |expectation| move || invalid_parameter(name, text, expectation);
+        let invalid = |expectation| invalid_parameter(name, text, expectation);
         filters.push(match name {
             "at_from" => EntryFilter::AtFrom(moment(first_second(text))?),
             "at_to" => EntryFilter::AtTo(moment(last_second(text))?),
             "key" => parse_key(text)
-                .ok_or_else(invalid("send the number or the name of a key, such as 3"))?,
+                .ok_or_else(|| invalid("send the number or the name of a key, such as 3"))?,
             "request_id" => EntryFilter::Request(
-                text.parse()
-                    .map_err(|_| invalid("send the X-Request-Id of a request, a UUID")())?,
+                text.parse().map_err(|_| invalid("send the X-Request-Id of a request, a UUID"))?,
             ),
             "action" if ACTIONS.contains(&text) => EntryFilter::Action(text.to_owned()),
-            "action" => return Err(invalid("send created, updated or deleted")()),
+            "action" => return Err(invalid("send created, updated or deleted")),
             _ => continue,
         });
     }
