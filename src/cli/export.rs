@@ -114,8 +114,8 @@ fn stream(
 }
 
 /// Writes into a device or a pipe, such as the shell's `>(…)`. A file is replaced: the new one is
-/// made beside it under a name that nobody else can have made, and then renamed, so that `path`
-/// never holds a partial export. A link stays, and the file behind it is replaced.
+/// made beside it under a name that nobody else can have made, and then renamed. So `path` never
+/// holds a partial export. A link stays, and the file behind it is replaced.
 fn write_to(
     path: &Path,
     data_dir: &Path,

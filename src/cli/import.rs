@@ -281,8 +281,8 @@ pub(super) struct ReadWorkbookArguments {
     sheet: Option<String>,
 }
 
-/// The command `read-workbook`, which is not for people: writes the rows of the workbook on standard
-/// input to standard output, and what is to say about them to standard error.
+/// The command `read-workbook`, which is not for people. It reads a workbook from standard input, and
+/// writes the rows to standard output and the verdict to standard error.
 pub(super) fn run_read_workbook(arguments: &ReadWorkbookArguments) -> anyhow::Result<()> {
     workbook::limit_process()?;
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);

@@ -3,8 +3,8 @@
 //! The specification prescribes tiny_http, but tiny_http does not limit the memory, the connections
 //! and the time that clients can take. So the edge, the thread that faces the clients, reads each
 //! request and keeps it in a queue in memory. Only the method and the target go to tiny_http, over
-//! one private connection. tiny_http hands them to a worker, and that worker takes the oldest
-//! request from the queue. It need not be the one that tiny_http handed out, because each request
+//! one private connection. tiny_http hands them to a worker. The worker takes the oldest request
+//! from the queue. It need not be the one that tiny_http handed out, because each request
 //! has its own way back. The response goes back to the edge in memory. tiny_http writes no response
 //! to the connection, so the next head does not wait for one.
 
