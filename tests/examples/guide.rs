@@ -77,7 +77,7 @@ impl StandIns {
             ("next_cursor", Value::String(cursor)) => *cursor = self.for_cursor(cursor),
             ("request_id", _) => *value = json!("b1f0c7de-7a8e-4f0a-9d53-0c1d5a1e6f42"),
             ("prefix", _) => *value = json!("tdk_Ab3d"),
-            ("server", _) => *value = json!("1.0.0"),
+            ("server", _) => *value = json!(env!("CARGO_PKG_VERSION")),
             _ => {}
         }
     }
