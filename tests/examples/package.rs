@@ -130,6 +130,7 @@ fn root_imports_a_file_of_a_closed_home() {
         desk --json import acme customers /var/lib/home/list.text --map /var/lib/home/map.toml --format csv
         desk import acme customers /var/lib/home/missing.csv 2>&1 || true
         desk import acme customers /var/lib/home/list.text 2>&1 || true
+        desk import acme customers /var/lib/home/list.ods 2>&1 || true
         desk export acme customers --format jsonl | grep -c Ada
         "#,
     );
@@ -137,6 +138,7 @@ fn root_imports_a_file_of_a_closed_home() {
     let said = &output.stdout;
     assert!(said.contains("Permission denied") || said.contains("cannot read"), "{said}");
     assert!(said.contains("must end in .csv") && said.ends_with("\n1\n"), "{output:?}");
+    assert!(said.contains("save it as .xlsx"), "{said}");
 }
 
 /// Otherwise the script would take the value of an option for the file.
