@@ -13,12 +13,8 @@ use super::metrics::{metrics_address, samples};
 use crate::support::{ALL, Setup, example, until};
 
 /// The metrics of `prometheus-node-exporter` that the alerts use.
-const OF_THE_MACHINE: [&str; 4] = [
-    "node_filesystem_avail_bytes",
-    "node_filesystem_size_bytes",
-    "node_systemd_timer_last_trigger_seconds",
-    "node_systemd_unit_state",
-];
+const OF_THE_MACHINE: [&str; 2] =
+    ["node_systemd_timer_last_trigger_seconds", "node_systemd_unit_state"];
 
 /// Every query of the dashboard, for all servers, over 5 s.
 fn queries() -> Vec<String> {
