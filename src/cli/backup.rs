@@ -136,6 +136,12 @@ fn report_findings(restored: &Restored) {
             "there is a newer backup of the tenant {name}: \"restore DIR {name} --force\" uses it"
         ));
     }
+    if let Some(ahead) = &restored.ahead {
+        print_stderr(&format!(
+            "{} is not taken: it is dated after now, because a clock was wrong, or is",
+            ahead.display()
+        ));
+    }
     if let Some(keys) = restored.active_keys {
         let (number, are) =
             (count(keys.unsigned_abs(), "key"), if keys == 1 { "is" } else { "are" });

@@ -240,7 +240,7 @@ fn ending_keys(registry: &Registry, now: Moment) -> Result<Vec<String>, StoreErr
 }
 
 /// Checks the newest backup of all tenants: it is a fault if it is too old, damaged, lacks a tenant,
-/// or has none although an older one has. If a backup has tenants and the registry has none, the data
+/// or has none although an older one has. So is any backup that is dated after now. If a backup has tenants and the registry has none, the data
 /// directory was lost.
 fn check_backup(
     data_dir: &Path,
@@ -257,6 +257,15 @@ fn check_backup(
         Ok(backups) => backups,
         Err(error) => return check(Severity::Fault, error.to_string()),
     };
+    if let Some((ahead, manifest)) = backups.iter().find(|(_, manifest)| manifest.is_ahead(now)) {
+        let message = format!(
+            "{} is dated {}, after now, because a clock was wrong, or is; correct the clock, or move \
+             this backup away: restore takes it only by its own path, and --keep leaves it",
+            ahead.display(),
+            manifest.created_at
+        );
+        return check(Severity::Fault, message);
+    }
     let mut backups = backups.into_iter().filter(|(_, manifest)| manifest.kind == BackupKind::All);
     let Some((directory, manifest)) = backups.next() else {
         let message = format!("{} contains no backup of all tenants", dir.display());
@@ -290,7 +299,7 @@ fn check_backup(
         );
         return check(Severity::Fault, message);
     }
-    let hours = (now.unix_seconds() - manifest.created_at.unix()) / 3600;
+    let hours = (now.unix_seconds() - manifest.created_at.unix()).max(0) / 3600;
     let is_old = hours > i64::from(arguments.backup_age) * 24;
     let age = format!("{directory} is {hours} hours old");
     match (is_old, is_on_same_disk) {

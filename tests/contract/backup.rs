@@ -405,6 +405,46 @@ fn the_lost_and_found_of_a_disk_is_no_backup() {
     assert_eq!(restored["folder"], format!("backups/{kept}"));
 }
 
+#[test]
+fn a_backup_from_the_future_is_a_fault_and_never_the_newest() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let ahead = back_up(&data_dir, &[]);
+    let manifest = data_dir.home().join("backups").join(&ahead).join("manifest.json");
+    let mut changed: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    changed["created_at"] = json!("2099-01-01T00:00:00Z");
+    std::fs::write(&manifest, changed.to_string()).unwrap();
+    let restore = |source: &str| data_dir.cli(&["--json", "restore", source, "acme", "--force"]);
+    restore("backups").fails_saying("restore this backup by its own path");
+    let removed = back_up(&data_dir, &["--keep", "1"]);
+    let last = back_up(&data_dir, &["--keep", "1"]);
+    let mut kept = vec![ahead.clone(), last.clone()];
+    kept.sort();
+    assert_eq!(directories(&data_dir), kept, "{removed} is removed");
+    let restored = restore("backups").done();
+    assert_eq!(restored.json()["folder"], format!("backups/{last}"));
+    assert!(restored.stderr.contains(&format!("backups/{ahead} is not taken")), "{restored:?}");
+    let diagnosed = data_dir.cli(&["doctor", "--backups", "backups"]).ends_with(1).stdout;
+    let expected = format!("backups/{ahead} is dated 2099-01-01T00:00:00Z, after now");
+    assert!(diagnosed.contains(&expected), "{diagnosed}");
+    restore(&format!("backups/{ahead}")).done();
+}
+
+#[test]
+fn a_backup_lies_outside_the_data_directory() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let data = data_dir.data();
+    std::os::unix::fs::symlink(&data, data_dir.home().join("link")).unwrap();
+    for inside in [data.clone(), data.join("new/backups"), data_dir.home().join("link/new")] {
+        let output = data_dir.cli(&["backup", inside.to_str().unwrap()]);
+        output.fails_saying("is in the data directory");
+        assert!(!data.join("new").exists() && !data.join(".partial").exists());
+    }
+    let beside = data.join("../backups");
+    data_dir.cli(&["backup", beside.to_str().unwrap()]).done();
+}
+
 /// Makes a backup and returns its name.
 fn back_up(data_dir: &DataDir, options: &[&str]) -> String {
     let made = data_dir.cli_json(&[&["backup", "backups"], options].concat());

@@ -18,7 +18,7 @@ use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 use rusqlite::Connection;
 use rustix::process::geteuid;
@@ -59,6 +59,7 @@ pub fn create(
     keep: Option<usize>,
     now: Moment,
 ) -> Result<Backup> {
+    require_outside(dir, registry.data_dir())?;
     files::create_private_directories(dir).map_err(file_error(dir))?;
     let staging = Staging::create(dir.join(PARTIAL))?;
     let manifest = write_backup(registry, &staging.path, tenant, now)?;
@@ -66,7 +67,7 @@ pub fn create(
     staging.publish(&directory)?;
     let is_complete = manifest.left_out.is_empty() && !manifest.tenants.is_empty();
     let removed = match keep.filter(|_| is_complete) {
-        Some(keep) => remove_older(dir, &directory, &manifest, keep).map_err(|cause| {
+        Some(keep) => remove_older(dir, &directory, &manifest, keep, now).map_err(|cause| {
             StoreError::other(format!(
                 "the backup {} is made, but older ones could not be removed: {cause}",
                 directory.display()
@@ -75,6 +76,21 @@ pub fn create(
         None => Vec::new(),
     };
     Ok(Backup { directory, manifest, removed })
+}
+
+/// A backup in the data directory would be lost with it.
+fn require_outside(dir: &Path, data_dir: &Path) -> Result<()> {
+    let real = |path: &Path| path::absolute(path)?.canonicalize();
+    let data_dir = real(data_dir).map_err(file_error(data_dir))?;
+    // The directory and its parents may not exist yet.
+    match dir.ancestors().chain([Path::new(".")]).find_map(|path| real(path).ok()) {
+        Some(existing) if existing.starts_with(&data_dir) => {
+            let (dir, data_dir) = (dir.display(), data_dir.display());
+            let advice = "name a directory outside it, on another disk if possible";
+            Err(StoreError::other(format!("{dir} is in the data directory {data_dir}; {advice}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An unused name: `2026-11-20T19-30-00Z`, and `2026-11-20T19-30-00Z-2` for the second backup of
@@ -252,12 +268,20 @@ fn directories(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn remove_older(dir: &Path, newest: &Path, made: &Manifest, keep: usize) -> Result<Vec<PathBuf>> {
-    let is_same_kind = |manifest: &Manifest| {
-        manifest.kind == made.kind && manifest.only_tenant() == made.only_tenant()
+fn remove_older(
+    dir: &Path,
+    newest: &Path,
+    made: &Manifest,
+    keep: usize,
+    now: Moment,
+) -> Result<Vec<PathBuf>> {
+    let counts = |manifest: &Manifest| {
+        manifest.kind == made.kind
+            && manifest.only_tenant() == made.only_tenant()
+            && !manifest.is_ahead(now)
     };
     let backups = list(dir)?.into_iter();
-    let older = backups.filter(|(path, manifest)| path != newest && is_same_kind(manifest));
+    let older = backups.filter(|(path, manifest)| path != newest && counts(manifest));
     let remove = |(directory, _): (PathBuf, Manifest)| {
         // Under its name a backup is complete, so it loses that first.
         let staging = Staging::create(dir.join(PARTIAL))?;
@@ -274,6 +298,9 @@ fn remove_older(dir: &Path, newest: &Path, made: &Manifest, keep: usize) -> Resu
 const FORMAT: u32 = 1;
 
 const MANIFEST: &str = "manifest.json";
+
+/// How much later than the clock a backup may be dated, in seconds.
+const MAX_AHEAD: i64 = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -352,6 +379,12 @@ impl Manifest {
             saved.require(&path, &found)?;
         }
         Ok(())
+    }
+
+    /// Whether the clock at `now` cannot have dated the backup. A clock was wrong, so nobody knows
+    /// whether the backup is older or newer than others.
+    pub fn is_ahead(&self, now: Moment) -> bool {
+        self.created_at.unix() > now.unix_seconds().saturating_add(MAX_AHEAD)
     }
 
     fn only_tenant(&self) -> Option<TenantId> {

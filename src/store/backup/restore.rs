@@ -61,6 +61,8 @@ pub struct Restored {
     pub active_keys: Option<i64>,
     /// For a restore of everything: the tenants of which there is a newer backup.
     pub newer: BTreeSet<String>,
+    /// A backup that fits, too, but is dated after now.
+    pub ahead: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -80,7 +82,7 @@ pub struct RestoredTenant {
 /// Restores everything or one tenant, completely or not at all.
 pub fn restore(request: &Restore<'_>) -> Result<Restored> {
     require_owner(request.data_dir)?;
-    let source = Source::find(request.source, request.tenant)?;
+    let source = Source::find(request.source, request.tenant, request.now)?;
     let mut restored = Restored {
         directory: source.directory.clone(),
         created_at: source.manifest.created_at,
@@ -88,6 +90,7 @@ pub fn restore(request: &Restore<'_>) -> Result<Restored> {
         left_out: Vec::new(),
         active_keys: None,
         newer: source.newer.clone(),
+        ahead: source.ahead.clone(),
     };
     let done = match request.tenant {
         None => restore_everything(request, &source, &mut restored),
@@ -308,23 +311,27 @@ pub(super) struct Source {
     pub(super) newer: BTreeSet<String>,
     /// The backup before it that holds the same.
     pub(super) older: Option<PathBuf>,
+    /// A backup that holds the same, and is dated after now.
+    ahead: Option<PathBuf>,
 }
 
 impl Source {
     /// `dir` is a backup, or a directory of backups: then the newest backup is taken that holds
-    /// `tenant`, or all tenants. A backup of no tenants is not taken. It was made after the data
-    /// directory was lost.
-    fn find(dir: &Path, tenant: Option<&str>) -> Result<Source> {
+    /// `tenant`, or all tenants. A backup of no tenants is not taken: it was made after the data
+    /// directory was lost. Nor is one that is dated after `now`.
+    fn find(dir: &Path, tenant: Option<&str>, now: Moment) -> Result<Source> {
         if dir.join(MANIFEST).exists() {
             let manifest = Manifest::read(dir)?;
             let (directory, newer) = (dir.to_owned(), BTreeSet::new());
-            return Ok(Source { directory, manifest, newer, older: None });
+            return Ok(Source { directory, manifest, newer, older: None, ahead: None });
         }
         let fits = |manifest: &Manifest| match tenant {
             Some(name) => manifest.tenant(name).is_some(),
             None => manifest.kind == BackupKind::All && !manifest.tenants.is_empty(),
         };
-        let mut backups = list(dir)?;
+        let (ahead, mut backups): (Vec<_>, Vec<_>) =
+            list(dir)?.into_iter().partition(|(_, manifest)| manifest.is_ahead(now));
+        let ahead = ahead.into_iter().find(|(_, manifest)| fits(manifest)).map(|(path, _)| path);
         if let Some(newest) = backups.iter().position(|(_, manifest)| fits(manifest)) {
             let newer = backups.iter().take(newest).filter(|_| tenant.is_none());
             let newer = newer.flat_map(|(_, manifest)| &manifest.tenants);
@@ -332,13 +339,21 @@ impl Source {
             let mut older = backups.iter().skip(newest + 1);
             let older = older.find(|(_, manifest)| fits(manifest)).map(|(path, _)| path.clone());
             let (directory, manifest) = backups.swap_remove(newest);
-            return Ok(Source { directory, manifest, newer, older });
+            return Ok(Source { directory, manifest, newer, older, ahead });
         }
         let wanted = match tenant {
             None => "of all tenants that has a tenant".to_owned(),
             Some(name) => not_among(name, backups.iter().map(|(_, manifest)| manifest)),
         };
-        Err(no_backup(dir, &wanted))
+        let mut error = no_backup(dir, &wanted);
+        if let Some(ahead) = ahead {
+            error.message.push_str(&format!(
+                "; {} is dated after now, because a clock was wrong, or is: correct the clock, or \
+                 restore this backup by its own path",
+                ahead.display()
+            ));
+        }
+        Err(error)
     }
 
     fn saved_tenant(&self, name: &str) -> Result<&SavedTenant> {

@@ -76,7 +76,7 @@ impl Fixture {
         force: bool,
     ) -> Result<Restored> {
         let source = self.dir();
-        let now = Clock::system().now();
+        let now = self.clock.now();
         restore::restore(&Restore { data_dir, source: &source, tenant, new_name, force, now })
     }
 
