@@ -312,7 +312,7 @@ pub(super) struct Source {
     /// The backup before it that holds the same.
     pub(super) older: Option<PathBuf>,
     /// A backup that holds the same, and is dated after now.
-    ahead: Option<PathBuf>,
+    pub(super) ahead: Option<PathBuf>,
 }
 
 impl Source {

@@ -507,6 +507,7 @@ fn one_restore_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
         manifest: made.manifest,
         newer: BTreeSet::new(),
         older: None,
+        ahead: None,
     };
     let running = Staging::create(fixture.data().join(".restore")).unwrap();
     source.copy_registry(&running.path).unwrap();
