@@ -102,29 +102,22 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         None => Mode::Add,
     };
     let (registry, tenant) = open_tenant(options, tenant)?;
-    let (input, metadata) = open_input(path)?;
-    let (input, metadata) = match format {
-        FileFormat::Xlsx => {
-            let rows = read_workbook(arguments, input, &metadata, registry.data_dir());
-            let rows = rows.map_err(nothing_imported)?;
-            let metadata = rows.metadata()?;
-            (rows, metadata)
-        }
-        FileFormat::Csv | FileFormat::JsonLines => (input, metadata),
-    };
+    let input = read_input(arguments, format, registry.data_dir())?;
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let import = Import { resource, map: &map, mode, overwrite: *overwrite, dry_run: *dry_run };
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
-    let bar = ProgressBar::new(metadata.len()).with_style(style);
-    let source = InputFile::open(format, bar.wrap_read(input), &map);
-    let source = source.with_context(|| format!("cannot read {}", path.display()))?;
+    let bar = ProgressBar::new(input.metadata()?.len()).with_style(style);
+    let source = InputFile::new(format, bar.wrap_read(input), &map);
     let faults = options.json.then(Vec::new);
     let mut report = ErrorReport { bar: bar.clone(), kinds: Vec::new(), faults };
-    let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
-    let context = ChangeContext { at, actor: Actor::Command { name: log_name(path), run } };
+    let run = Uuid::new_v4();
+    let context = || ChangeContext {
+        at: Clock::system().now().timestamp(),
+        actor: Actor::Command { name: log_name(path), run },
+    };
     let wait = || print_stderr(WAITING);
     let mut changes = ChangeReport::new(options, registry.data_dir())?;
-    let outcome = import.run(source, &mut file, &context, wait, &mut |finding| match finding {
+    let outcome = import.run(source, &mut file, context, wait, &mut |finding| match finding {
         Finding::Fault(error) => report.add(error),
         Finding::Change(change) => changes.add(resource, change),
     });
@@ -270,8 +263,8 @@ fn draft_map(arguments: &Arguments, format: FileFormat) -> anyhow::Result<()> {
     let size = input.take(MAX_DRAFTED).read_to_end(&mut start).with_context(failed)?;
     let is_cut = size as u64 == MAX_DRAFTED;
     let map = Map::of_encoding(transfer::guess_encoding(&start));
-    let source = InputFile::open(format, Cursor::new(start), &map);
-    let draft = transfer::draft(source.with_context(failed)?, &map, resource, is_cut)?;
+    let source = InputFile::new(format, Cursor::new(start), &map);
+    let draft = transfer::draft(source, &map, resource, is_cut)?;
     print_document(draft.trim_end())
 }
 
@@ -319,6 +312,23 @@ fn open_input(path: &Path) -> anyhow::Result<(File, Metadata)> {
     let metadata = input.metadata().with_context(failed)?;
     ensure!(!metadata.is_dir(), "{} is a directory", path.display());
     Ok((input, metadata))
+}
+
+/// Returns a file with the rows of a workbook, or the file itself. What is no file is copied: an
+/// import that waited for a pipe would hold the tenant's lock.
+fn read_input(arguments: &Arguments, format: FileFormat, scratch: &Path) -> anyhow::Result<File> {
+    let path = &arguments.file;
+    let (mut input, metadata) = open_input(path)?;
+    if format == FileFormat::Xlsx {
+        return read_workbook(arguments, input, &metadata, scratch).map_err(nothing_imported);
+    }
+    if metadata.is_file() {
+        return Ok(input);
+    }
+    let mut copy = tempfile_in(scratch)?;
+    let copied = io::copy(&mut input, &mut copy).and_then(|_| copy.rewind());
+    copied.with_context(|| format!("cannot copy {}", path.display()))?;
+    Ok(copy)
 }
 
 const LOCK_FILE: &str = "the file only says that its workbook is open in a spreadsheet program; name \

@@ -1,7 +1,7 @@
 //! The import of a file in one transaction: all rows or none (contract section 10, `import`).
 //!
-//! Each row is validated and stored before the next row is read, so memory holds no rows, and a pipe
-//! can be imported. Memory holds the keys: with `--keep-ids` and `--update-by` as they are, else as
+//! Each row is validated and stored before the next row is read, so memory holds no rows. Memory
+//! holds the keys: with `--keep-ids` and `--update-by` as they are, else as
 //! hashes. The first error rolls back at once. The rest of the file is then only validated. (After
 //! a wrong header, the rows are not read.)
 //!
@@ -72,12 +72,13 @@ pub enum Finding<'a> {
 type Report<'a> = dyn FnMut(Finding<'_>) + 'a;
 
 impl Import<'_> {
-    /// Imports all rows of `source`. Calls `wait` before it waits for another import into the tenant.
+    /// Imports all rows of `source`. Calls `wait` before it waits for another import into the tenant,
+    /// and `context` afterwards, so that the changes are dated after those of the other import.
     pub fn run(
         &self,
         source: InputFile<'_>,
         file: &mut TenantFile,
-        context: &ChangeContext,
+        context: impl FnOnce() -> ChangeContext,
         wait: impl FnOnce(),
         report: &mut Report<'_>,
     ) -> Result<Imported, TransferError> {
@@ -87,7 +88,8 @@ impl Import<'_> {
         // An update finds its records along the indexes.
         let filled = if self.mode.key().is_some() { None } else { Some(self.resource) };
         let transaction = file.begin(filled, wait)?;
-        let writing = transaction.writing(context);
+        let context = context();
+        let writing = transaction.writing(&context);
         let writer = RowWriter { transaction: &transaction, writing: &writing };
         let imported = self.import_rows(source, &writing, Some(writer), report)?;
         transaction.commit()?;

@@ -22,7 +22,7 @@ mod merge_tests;
 mod tests;
 
 use std::fmt;
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -121,16 +121,11 @@ fn unsuitable(message: impl Into<String>) -> TransferError {
 const BUFFER: usize = 64 * 1024;
 
 impl<'a> InputFile<'a> {
-    /// Opens a file. Of a workbook, `input` has the rows, as [`workbook::read_apart`] returns them.
-    /// Waits for the first bytes, so that a stalled pipe holds no lock.
-    pub fn open(
-        format: FileFormat,
-        input: impl Read + 'a,
-        map: &'a Map,
-    ) -> io::Result<InputFile<'a>> {
-        let mut input: BufReader<Box<dyn Read>> = BufReader::with_capacity(BUFFER, Box::new(input));
-        input.fill_buf()?;
-        Ok(InputFile { format, input, map })
+    /// Of a workbook, `input` has the rows, as [`workbook::read_apart`] returns them. An import
+    /// holds the tenant's lock while it reads, so `input` must not be a pipe, which may stall.
+    pub fn new(format: FileFormat, input: impl Read + 'a, map: &'a Map) -> InputFile<'a> {
+        let input: BufReader<Box<dyn Read>> = BufReader::with_capacity(BUFFER, Box::new(input));
+        InputFile { format, input, map }
     }
 
     /// Hands on all rows, until `take` wants no more.

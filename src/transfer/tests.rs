@@ -80,14 +80,14 @@ impl Fixture {
     ) -> (Result<Imported, TransferError>, Vec<String>) {
         let map = Map::parse(map, resource).unwrap();
         let import = Import { resource, map: &map, mode, overwrite, dry_run };
-        let source = InputFile::open(format, rows, &map).unwrap();
+        let source = InputFile::new(format, rows, &map);
         let mut errors = Vec::new();
         let mut report = |finding: Finding<'_>| match finding {
             Finding::Fault(error) => errors.push(error.to_string()),
             Finding::Change(_) => {}
         };
-        let context = context(at);
-        let outcome = import.run(source, &mut self.file(1), &context, || (), &mut report);
+        let context = || context(at);
+        let outcome = import.run(source, &mut self.file(1), context, || (), &mut report);
         (outcome, errors)
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rusqlite::ErrorCode;
 use serde_json::json;
+use tenantdesk::clock::Clock;
 
 use crate::support::server::Tenant;
 use crate::support::{ALL, Api, DataDir, TestServer, database, signal, until};
@@ -188,10 +189,15 @@ fn an_import_waits_for_another_one() {
     stop_in_the_middle(&first, &tenant.file());
     let mut second = start_import(&server, &["customers", "c.csv"]);
     await_waiting(&mut second);
+    let now = || Clock::system().now().timestamp();
+    let waiting = now();
+    until("a second is over", || (now() > waiting).then_some(()));
     resume(&first);
     succeeds(first);
     succeeds(second);
     assert_eq!(api.total(PATH), 5 + 2 * ROWS);
+    let last = &server.cli_json(&["changes", "acme", "--last", "1"])[0];
+    assert!(last["at"].as_str().unwrap() > waiting.to_string().as_str(), "{last}");
 }
 
 /// The referenced customer is deleted while the import waits.
@@ -239,19 +245,22 @@ fn a_pipe_is_imported_like_a_file() {
 }
 
 #[test]
-fn an_import_that_waits_for_its_first_bytes_holds_no_lock() {
+fn an_import_that_waits_for_a_pipe_holds_no_lock() {
     let data_dir = DataDir::new(false);
     let tenant = data_dir.tenant("acme");
     let mut command = import_command(&data_dir, &["customers", "-", "--format", "csv"]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-    until("it reads", || {
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"name\nOne\n").unwrap();
+    until("it has read these bytes and waits for more", || {
         let waits_in = std::fs::read_to_string(format!("/proc/{}/wchan", child.id())).unwrap();
-        waits_in.contains("pipe_read").then_some(())
+        waits_in.contains("pipe").then_some(())
     });
     assert!(!is_locked(&tenant.file()));
-    child.stdin.take().unwrap().write_all(b"name\nOne\n").unwrap();
+    input.write_all(b"Two\n").unwrap();
+    drop(input);
     succeeds(child);
-    assert_eq!(data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 2);
+    assert_eq!(data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 3);
 }
 
 /// The process that reads the workbook is stopped.

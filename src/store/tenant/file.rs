@@ -118,8 +118,9 @@ fn begin(connection: &mut Connection, wait: impl FnOnce()) -> rusqlite::Result<T
         && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
     {
         wait();
-        connection.busy_handler(Some(wait_for::<3_600_000>))?;
     }
+    // Another import may have begun since.
+    connection.busy_handler(Some(wait_for::<3_600_000>))?;
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
