@@ -1,18 +1,22 @@
 //! `changes` prints the newest entries of a tenant's change log. `undo` takes changes in it back.
 
 use std::collections::HashMap;
+use std::io::{self, Seek as _, Write as _};
 use std::mem;
 use std::num::{NonZeroI64, NonZeroUsize};
+use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tempfile::spooled_tempfile_in;
 use uuid::Uuid;
 
+use super::export::IN_MEMORY;
 use super::options::{
     GlobalOptions, Time, UsageError, find_key, open_tenant, print, print_json, print_stderr,
-    resource,
+    print_table, resource,
 };
 use crate::clock::Clock;
 use crate::config::positive;
@@ -22,7 +26,7 @@ use crate::store::{
     Actor, ChangeContext, ChangesQuery, Leave, Reason, Run, Selection, Start, StoreError,
     TenantFile, Undo, Undone, Writing,
 };
-use crate::words::{self, grouped};
+use crate::words::{self, grouped, printable_json};
 
 /// The options that select entries of the change log.
 #[derive(Debug, Args)]
@@ -79,6 +83,11 @@ pub(super) struct ChangesArguments {
 /// How many entries or runs are printed without a selection.
 const LAST: usize = 50;
 
+/// How many entries of a selection are read at once.
+const PAGE: usize = 1_000;
+
+const COLUMNS: [&str; 8] = ["seq", "at", "resource", "id", "action", "fields", "by", "request_id"];
+
 pub(super) fn run_changes(
     options: &GlobalOptions,
     arguments: &ChangesArguments,
@@ -87,6 +96,7 @@ pub(super) fn run_changes(
     let (registry, tenant) = open_tenant(options, tenant)?;
     let selection = selected.find(&registry, &tenant)?;
     let all = if selection.is_everything() { LAST } else { usize::MAX };
+    let is_bounded = last.is_some() || selection.is_everything();
     let query = ChangesQuery {
         readable: ALL.to_vec(),
         resource: *resource,
@@ -100,14 +110,51 @@ pub(super) fn run_changes(
     if *runs {
         return list_runs(options, &file.read(|reading| reading.runs(&query))?);
     }
+    if !is_bounded {
+        return list_pages(options, &file, registry.data_dir(), query);
+    }
     let page = file.read(|reading| reading.changes(&query))?;
     let json = page.map(|page| page.json).unwrap_or_default();
     let mut entries: Vec<Value> = serde_json::from_slice(&json)?;
     entries.reverse();
-    options.list(
-        &entries.into(),
-        &["seq", "at", "resource", "id", "action", "fields", "by", "request_id"],
-    )
+    options.list(&entries.into(), &COLUMNS)
+}
+
+/// Prints all entries that the query selects, page by page: a selection can have millions. With
+/// `--json` they are printed when all are read, so that a command that fails prints nothing.
+fn list_pages(
+    options: &GlobalOptions,
+    file: &TenantFile,
+    scratch: &Path,
+    query: ChangesQuery,
+) -> anyhow::Result<()> {
+    let mut query = ChangesQuery { start: Start::Oldest, limit: PAGE, ..query };
+    let mut spool = options.json.then(|| spooled_tempfile_in(IN_MEMORY, scratch));
+    let mut is_first = true;
+    loop {
+        let page = file.read(|reading| reading.changes(&query))?;
+        let page = page.context("the change log has lost entries meanwhile; try again")?;
+        let entries = str::from_utf8(&page.json)?.trim_matches(['[', ']']);
+        if let Some(spool) = &mut spool {
+            let comma = if is_first || entries.is_empty() { "" } else { "," };
+            write!(spool, "{comma}{}", printable_json(entries))?;
+        } else if is_first || !entries.is_empty() {
+            print_table(&serde_json::from_slice(&page.json)?, &COLUMNS, is_first)?;
+        }
+        (is_first, query.start) = (false, Start::After(page.next));
+        if !page.more {
+            break;
+        }
+    }
+    let Some(mut spool) = spool else { return Ok(()) };
+    spool.rewind()?;
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(b"[")
+        .and_then(|()| io::copy(&mut spool, &mut stdout))
+        .and_then(|_| stdout.write_all(b"]\n"))
+        .and_then(|()| stdout.flush())
+        .context("cannot write to standard output")
 }
 
 fn list_runs(options: &GlobalOptions, runs: &[Run]) -> anyhow::Result<()> {
@@ -157,12 +204,15 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     let UndoArguments { tenant, selected, dry_run, yes } = arguments;
     let (registry, tenant) = open_tenant(options, tenant)?;
     let selection = selected.find(&registry, &tenant)?;
-    let (at, run) = (Clock::system().now().timestamp(), Uuid::new_v4());
-    if let Some(since) = selection.since.as_ref().filter(|since| **since > at.to_string()) {
+    let now = || Clock::system().now().timestamp();
+    let since = selection.since.as_ref();
+    if let Some(since) = since.filter(|since| **since > now().to_string()) {
         bail!(UsageError(format!("--since {since} is in the future; nothing was changed")));
     }
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
-    let context = ChangeContext { at, actor: Actor::Command { name: "undo".to_owned(), run } };
+    let run = Uuid::new_v4();
+    let context =
+        || ChangeContext { at: now(), actor: Actor::Command { name: "undo".to_owned(), run } };
     let (mut left, mut counts, mut kinds) = (Vec::new(), LeftCounts::new(), HashMap::new());
     let leave = &mut |resource: &Resource, id: RecordId, field: Option<&str>, reason: &Reason| {
         *counts.entry((resource.plural, field.is_some())).or_default() += 1;
@@ -180,7 +230,7 @@ pub(super) fn run_undo(options: &GlobalOptions, arguments: &UndoArguments) -> an
     };
     let may_change_most =
         *yes || *dry_run || selection.key.is_some() || selection.request.is_some();
-    let outcome = take_back(&mut file, &selection, &context, *dry_run, may_change_most, leave);
+    let outcome = take_back(&mut file, &selection, context, *dry_run, may_change_most, leave);
     file.checkpoint();
     let mut undone = outcome?;
     let Undone { deleted, changed, created, .. } = &undone;
@@ -230,13 +280,14 @@ struct UndoDocument<'a> {
 fn take_back(
     file: &mut TenantFile,
     selection: &Selection,
-    context: &ChangeContext,
+    context: impl FnOnce() -> ChangeContext,
     dry_run: bool,
     may_change_most: bool,
     leave: &mut Leave<'_>,
 ) -> anyhow::Result<Undone> {
     let transaction = file.begin(None, || print_stderr(WAITING))?;
-    let writing = transaction.writing(context);
+    let context = context();
+    let writing = transaction.writing(&context);
     let undone = Undo { writing: &writing, selection, leave }.run()?;
     let (changed, records) = extent(&writing, &undone)?;
     if !may_change_most && changed > records / 2 {

@@ -23,7 +23,7 @@ use crate::transfer::{self, Export, FileFormat, TransferError};
 use crate::words;
 
 /// A longer export waits for its reader in a file without a name in the data directory.
-const IN_MEMORY: usize = 16 << 20;
+pub(super) const IN_MEMORY: usize = 16 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArguments {

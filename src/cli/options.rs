@@ -91,20 +91,29 @@ impl GlobalOptions {
 
     /// Prints a list: with `--json` the whole documents, else a table of these members.
     pub(super) fn list(&self, documents: &Value, members: &[&str]) -> anyhow::Result<()> {
-        if self.json {
-            return print_json(documents);
-        }
-        let mut table = Table::new();
-        let heading = members.iter().map(|member| member.replace('_', " ").to_uppercase());
-        table.load_style(presets::NOTHING).set_header(heading);
-        for document in documents.as_array().into_iter().flatten() {
-            table.add_row(members.iter().map(|member| printable(&cell(&document[*member]))));
-        }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        print_document(&table.trim_fmt())
+        if self.json { print_json(documents) } else { print_table(documents, members, true) }
     }
+}
+
+/// Prints a list, or a part of it. The first part has a heading.
+pub(super) fn print_table(
+    documents: &Value,
+    members: &[&str],
+    has_heading: bool,
+) -> anyhow::Result<()> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    if has_heading {
+        let heading = members.iter().map(|member| member.replace('_', " ").to_uppercase());
+        table.set_header(heading);
+    }
+    for document in documents.as_array().into_iter().flatten() {
+        table.add_row(members.iter().map(|member| printable(&cell(&document[*member]))));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    print_document(&table.trim_fmt())
 }
 
 pub(super) fn open_tenant(
@@ -176,7 +185,14 @@ pub(super) fn find_key(
         keys.into_iter().filter(|key| key.name == given).map(|key| key.id).collect();
     match named.as_slice() {
         [id] => Ok(*id),
-        [] => bail!("{} has no key named {given:?}; \"key list\" shows the keys", tenant.name),
+        [] => {
+            let events = registry.admin_changes(tenant.id, registry::EVENTS_KEPT)?;
+            let mut labels = events.into_iter().filter_map(|event| event.key);
+            let former = labels.find(|label| label.name == given).map(|label| label.id);
+            let hint = former.map(|id| format!("key {id} had this name: use the number {id}"));
+            let hint = hint.unwrap_or_else(|| "\"key list\" shows the keys".to_owned());
+            bail!("{} has no key named {given:?}; {hint}", tenant.name)
+        }
         several => {
             let ids: Vec<String> = several.iter().map(ToString::to_string).collect();
             let ids = ids.join(", ");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::contract::is_timestamp;
-use crate::support::{ALL, Api, Setup, TestServer, database, until, uuid};
+use crate::support::{ALL, Api, DataDir, Setup, TestServer, database, until, uuid};
 
 const CHANGES: &str = "/changes.php";
 
@@ -559,4 +559,24 @@ fn names_are_those_of_the_moment_of_the_change() {
         by,
         json!({"kind": "key", "id": made["id"], "name": "Büro \"1\" \\", "prefix": made["prefix"]})
     );
+}
+
+#[test]
+fn a_selection_of_many_entries_is_printed_whole() {
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    crate::imports::write_rows(&data_dir, "c.csv", 2_100);
+    data_dir.cli(&["import", "acme", "customers", "c.csv"]).done();
+    let listed = data_dir.cli_json(&["changes", "acme", "--since", "2h"]);
+    let ids: Vec<i64> =
+        listed.as_array().unwrap().iter().map(|entry| entry["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids, (1..=2_100).collect::<Vec<_>>());
+    let text = data_dir.cli(&["changes", "acme", "--since", "2h"]).done().stdout;
+    assert_eq!(text.lines().count(), 1 + 2_100, "one heading");
+    let none = data_dir.cli_json(&["changes", "acme", "--until", "2020-01-01"]);
+    assert_eq!(none, json!([]));
+    let key = tenant.key_named("skript", ALL);
+    data_dir.cli(&["key", "rename", "acme", &key.id.to_string(), "script"]).done();
+    let former = data_dir.cli(&["changes", "acme", "--key", "skript"]);
+    former.fails_saying(&format!("key {} had this name", key.id));
 }

@@ -61,7 +61,7 @@ fn trial_over(trial_until: Option<&str>, now: Moment) -> Option<Inactive> {
 }
 
 /// The number of events of each kind that are kept for each tenant.
-const EVENTS_KEPT: usize = 1_000;
+pub const EVENTS_KEPT: usize = 1_000;
 
 /// Who took an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,7 +260,7 @@ impl Registry {
             Ok(())
         };
         self.check_identity()?;
-        read().map_err(|error| self.database.error(error))
+        read()
     }
 
     /// A change to a file that was removed or replaced would be lost.
@@ -271,7 +271,7 @@ impl Registry {
     }
 
     fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        Ok(query(&self.reader.lock())?)
+        query(&self.reader.lock()).map_err(|error| self.database.error(error))
     }
 
     /// Runs `work` in a write transaction. An error of `work` and a panic roll it back.
