@@ -19,7 +19,7 @@ use crate::config::whole;
 use crate::files::{free_space, user_name};
 use crate::store::backup::check::{self, Finding};
 use crate::store::backup::{self, BackupKind, Manifest};
-use crate::store::registry::{KeyState, Registry};
+use crate::store::registry::{Inactive, KeyState, Registry};
 use crate::store::{StoreCode, StoreError, tenants_dir};
 use crate::words::count;
 
@@ -90,6 +90,7 @@ pub(super) fn run(
     // The check of the databases has reported a registry that cannot be opened.
     let registry = options.open_registry().ok();
     checks.extend(registry.as_ref().map(|registry| check_keys(registry, now)));
+    checks.extend(registry.as_ref().and_then(check_moves));
     checks.push(check_backup(data_dir, arguments, registry.as_ref(), now));
     let faults = checks.iter().filter(|check| check.state == Severity::Fault).count();
     let documents = json!(checks);
@@ -189,17 +190,19 @@ fn files_of_databases(data_dir: &Path) -> Vec<PathBuf> {
 /// One check for each database with a problem, and one for all others together.
 fn check_databases(findings: &[Finding]) -> Vec<Diagnosis> {
     let (mut checks, mut intact) = (Vec::new(), 0);
-    for Finding { database, problems, is_orphan, warnings } in findings {
+    for Finding { database, problems, unexamined, is_orphan, warnings } in findings {
         for warning in warnings {
             checks.push(Diagnosis::new(database, Severity::Warning, warning));
         }
         if *is_orphan {
             let message = format!("{ORPHAN}; move it away if no tenant is missing");
             checks.push(Diagnosis::new(database, Severity::Warning, message));
+        } else if let Some(cause) = unexamined {
+            checks.push(Diagnosis::new(database, Severity::Warning, cause));
         } else if problems.is_empty() {
             intact += 1;
         } else {
-            checks.push(Diagnosis::new(database, Severity::Fault, problems.join("; ")));
+            checks.push(Diagnosis::new(database, Severity::Fault, summary(problems)));
         }
     }
     if intact > 0 {
@@ -217,6 +220,18 @@ fn check_keys(registry: &Registry, now: Moment) -> Diagnosis {
         Err(error) => (Severity::Fault, error.to_string()),
     };
     Diagnosis::new("keys", state, message)
+}
+
+/// Warns of tenants that move: one whose move was given up would wait for ever.
+fn check_moves(registry: &Registry) -> Option<Diagnosis> {
+    let tenants = registry.list_tenants().ok()?.into_iter().map(|(tenant, _)| tenant);
+    let moving = tenants.filter(|tenant| tenant.suspension == Some(Inactive::Moving));
+    let names: Vec<String> = moving.map(|tenant| tenant.name).collect();
+    let message = format!(
+        "moving, so their clients get 503: {}; end the move, or give it up with \"tenant activate\"",
+        names.join(", ")
+    );
+    (!names.is_empty()).then(|| Diagnosis::new("tenants", Severity::Warning, message))
 }
 
 fn ending_keys(registry: &Registry, now: Moment) -> Result<Vec<String>, StoreError> {
@@ -257,13 +272,7 @@ fn check_backup(
         Ok(backups) => backups,
         Err(error) => return check(Severity::Fault, error.to_string()),
     };
-    if let Some((ahead, manifest)) = backups.iter().find(|(_, manifest)| manifest.is_ahead(now)) {
-        let message = format!(
-            "{} is dated {}, after now, because a clock was wrong, or is; correct the clock, or move \
-             this backup away: restore takes it only by its own path, and --keep leaves it",
-            ahead.display(),
-            manifest.created_at
-        );
+    if let Some(message) = find_ahead(&backups, now) {
         return check(Severity::Fault, message);
     }
     let mut backups = backups.into_iter().filter(|(_, manifest)| manifest.kind == BackupKind::All);
@@ -311,20 +320,54 @@ fn check_backup(
     }
 }
 
+fn find_ahead(backups: &[(PathBuf, Manifest)], now: Moment) -> Option<String> {
+    let (directory, manifest) = backups.iter().find(|(_, manifest)| manifest.is_ahead(now))?;
+    Some(format!(
+        "{} is dated {}, after now, because a clock was wrong, or is; correct the clock, or move \
+         this backup away: restore takes it only by its own path, and --keep leaves it",
+        directory.display(),
+        manifest.created_at
+    ))
+}
+
 /// The message about a file without a tenant. The file is no fault.
 const ORPHAN: &str = "no tenant in the registry has this file; it is left as it is";
 
 pub(super) fn run_check(options: &GlobalOptions) -> anyhow::Result<()> {
     let findings = check::check(&options.data_dir).map_err(|error| options.explain(error))?;
-    let documents: Vec<Value> = findings.iter().map(finding_document).collect();
+    let documents: Vec<Value> =
+        findings.iter().map(|finding| finding_document(finding, options.json)).collect();
     options.list(&documents.into(), &["database", "ok", "problems"])?;
-    let faulty = findings.iter().filter(|finding| !finding.problems.is_empty()).count();
-    ensure!(faulty == 0, "{faulty} of {} databases have faults", findings.len());
+    let faulty = findings.iter().filter(|finding| !is_intact(finding)).count();
+    ensure!(
+        faulty == 0,
+        "{faulty} of {} databases have faults or are not examined",
+        findings.len()
+    );
     Ok(())
 }
 
-fn finding_document(finding: &Finding) -> Value {
-    let orphan = finding.is_orphan.then_some(ORPHAN);
-    let problems: Vec<&str> = finding.problems.iter().map(String::as_str).chain(orphan).collect();
-    json!({"database": finding.database, "ok": finding.problems.is_empty(), "problems": problems})
+fn is_intact(finding: &Finding) -> bool {
+    finding.problems.is_empty() && finding.unexamined.is_none()
+}
+
+fn finding_document(finding: &Finding, is_whole: bool) -> Value {
+    let orphan = finding.is_orphan.then(|| ORPHAN.to_owned());
+    let others = finding.unexamined.iter().cloned().chain(orphan);
+    let mut problems: Vec<String> = finding.problems.iter().cloned().chain(others).collect();
+    if !is_whole && problems.len() > 1 {
+        problems = vec![summary(&problems)];
+    }
+    json!({"database": finding.database, "ok": is_intact(finding), "problems": problems})
+}
+
+/// The first problem, and the number of the others.
+fn summary(problems: &[String]) -> String {
+    match problems {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first, others @ ..] => {
+            format!("{first} (and {} more; \"check --json\" has them)", others.len())
+        }
+    }
 }

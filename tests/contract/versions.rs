@@ -368,7 +368,7 @@ fn a_start_migrates_every_tenant_that_it_can_and_says_so() {
     let row = "INSERT INTO tenants (name, password_hash, created_at)
                SELECT 'other', password_hash, created_at FROM tenants";
     database(&data_dir.registry_file()).execute(row, []).unwrap();
-    let server = Setup::plain().start_at(data_dir);
+    let server = Setup::plain().start_at(data_dir.clone());
     let other = server.cli(&["key", "create", "other", "--name", "k", "--scope", "all"]).done();
     server.with_key(other.stdout.trim()).get(ONE).is(200);
     server.with_key(&acme_key(&server)).get(ONE).fails_with(503, "tenant_unavailable");
@@ -376,6 +376,10 @@ fn a_start_migrates_every_tenant_that_it_can_and_says_so() {
     for line in ["1 of 2", "it has an added table mine", "2 of 2", "schema migrated"] {
         assert!(log.contains(line), "{line}: {log}");
     }
+    let checked = server.cli(&["check"]).ends_with(1).stdout;
+    let cause = "migrating it from schema 6 to 7: it has an added table mine; run in sqlite3: DROP";
+    let file = data_dir.data().join("tenants/1.db").display().to_string();
+    assert!(checked.contains(cause) && checked.contains(&file), "{checked}");
 }
 
 #[test]

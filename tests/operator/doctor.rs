@@ -105,9 +105,33 @@ fn a_service_does_not_start_if_its_registry_answers_no_request() {
         damage(&data_dir.registry_file(), if part == "a key" { &key[..8] } else { "$argon2id" });
         let serve = ["serve", "--listen", "127.0.0.1:0"];
         data_dir.cli(&serve).fails_saying("registry.db is damaged or no database");
+        if part == "a tenant" {
+            data_dir.cli(&["tenant", "list"]).fails_saying("registry.db is damaged");
+        }
         let output = data_dir.cli(&["--json", "doctor"]).ends_with(1);
         assert_eq!(state(&output, "registry.db"), "fault", "{part}: {output:?}");
     }
+}
+
+#[test]
+fn a_database_without_room_for_its_copy_is_not_examined() {
+    let data_dir = with_tenants();
+    let file = fs::OpenOptions::new().write(true).open(data_dir.data().join("tenants/2.db"));
+    file.unwrap().set_len(1 << 43).unwrap();
+    let output = data_dir.cli(&["--json", "doctor"]).done();
+    assert_eq!(state(&output, "tenants/2.db"), "warning", "{output:?}");
+    let output = data_dir.cli(&["check"]);
+    let output = output.fails_saying("1 of 3 databases have faults or are not examined");
+    assert!(output.stdout.contains("not examined: its copy needs"), "{output:?}");
+}
+
+#[test]
+fn a_tenant_that_moves_is_a_warning() {
+    let data_dir = with_tenants();
+    data_dir.cli(&["tenant", "suspend", "umbrella", "--moving"]).done();
+    let output = data_dir.cli(&["--json", "doctor"]).done();
+    assert_eq!(state(&output, "tenants"), "warning");
+    assert!(output.stdout.contains("get 503: umbrella;"), "{output:?}");
 }
 
 /// A command that looks leaves each file as it is.

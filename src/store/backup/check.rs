@@ -14,8 +14,8 @@ use crate::model::{ALL, Resource, TenantId};
 use crate::store::data_dir::{
     DataDir, TENANT, registry_database, tenant_database, tenant_file_ids,
 };
-use crate::store::database::{self, Database, Role, Schema};
-use crate::store::error::Result;
+use crate::store::database::{self, Database, Role, Schema, copy_pages};
+use crate::store::error::{Result, StoreCode, StoreError};
 use crate::store::records::Reading;
 use crate::store::registry::TenantRow;
 
@@ -26,6 +26,8 @@ pub struct Finding {
     pub database: String,
     /// Texts for the operator; none for an intact database.
     pub problems: Vec<String>,
+    /// Why the database was not examined: the disk has no room for its copy.
+    pub unexamined: Option<String>,
     /// Whether no tenant in the registry has this file. It is not examined, and left as it is: a
     /// crash in the middle of the creation or deletion of a tenant leaves one. Ids are never used
     /// again, so it harms nobody.
@@ -75,17 +77,34 @@ fn tenant_ids(registry: &Database) -> Option<BTreeSet<TenantId>> {
 
 fn examine(file: &Database, copy: &Database, data_dir: &Path) -> Finding {
     let mut finding = Finding { database: file.name_in(data_dir), ..Finding::default() };
-    match require_space(file, data_dir).and_then(|()| copy_database(file, copy)) {
+    finding.unexamined = lack_of_space(file, data_dir);
+    if finding.unexamined.is_some() {
+        return finding;
+    }
+    match copy_database(file, copy) {
         Ok(copied) => {
             finding.problems = problems(&copied, file.schema);
             if finding.problems.is_empty() && ptr::eq(file.schema, &TENANT) {
                 finding.warnings = listed(warnings(&copied));
             }
         }
-        Err(error) => finding.problems = vec![error.message],
+        Err(error) => {
+            let is_older = error.code == StoreCode::OtherSchema;
+            let cause = is_older.then(|| why_not_migrated(file, copy)).flatten();
+            finding.problems = vec![cause.unwrap_or(error.message)];
+        }
     }
     let _ = copy.remove();
     finding
+}
+
+/// Why the service cannot migrate the file, as the migration of a copy says it.
+fn why_not_migrated(file: &Database, copy: &Database) -> Option<String> {
+    let source = file.connect(Role::Bulk).ok()?;
+    files::create_private(copy.path()).ok()?;
+    copy_pages(&source, copy.path()).ok()?.close().ok()?;
+    let StoreError { message, .. } = copy.migrate().err()?;
+    Some(message.replace(&*copy.path().to_string_lossy(), &file.path().to_string_lossy()))
 }
 
 fn warnings(connection: &Connection) -> Result<Vec<String>> {
@@ -120,18 +139,16 @@ fn repeated_numbers(connection: &Connection) -> Result<Vec<String>> {
 
 /// The copy must leave the reserve of the disk free, or clients' writes would be refused while the
 /// copy is there. If less is free already, they are refused anyway, and half of it is enough.
-fn require_space(file: &Database, data_dir: &Path) -> Result<()> {
-    let (free, _) = files::free_space(data_dir).map_err(|error| file.unusable(error))?;
+fn lack_of_space(file: &Database, data_dir: &Path) -> Option<String> {
+    let free = match files::free_space(data_dir) {
+        Ok((free, _)) => free,
+        Err(error) => return Some(error.to_string()),
+    };
     let needed = file.file_length() + file.wal_length() + files::RESERVE.min(free / 2);
-    if free >= needed {
-        return Ok(());
-    }
-    Err(file.unusable(format!(
-        "its examination needs a copy, and the disk has too little space for one: {} MiB free, {} \
-         MiB needed",
-        free >> 20,
-        needed >> 20
-    )))
+    (free < needed).then(|| {
+        let (free, needed) = (free >> 20, needed >> 20);
+        format!("not examined: its copy needs {needed} MiB, and the disk has {free} MiB free")
+    })
 }
 
 /// Finds problems of one kind.
@@ -161,9 +178,10 @@ fn listed<E: fmt::Display>(found: std::result::Result<Vec<String>, E>) -> Vec<St
 }
 
 fn integrity_problems(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
-    let mut lines = texts(connection, &format!("PRAGMA integrity_check({MAX_PROBLEMS})"))?;
-    lines.retain(|line| line != "ok");
-    Ok(lines)
+    let found = texts(connection, &format!("PRAGMA integrity_check({MAX_PROBLEMS})"))?;
+    // One of the texts may have the problems of many pages.
+    let lines = found.iter().flat_map(|text| text.lines()).filter(|line| *line != "ok");
+    Ok(lines.map(str::to_owned).collect())
 }
 
 fn broken_foreign_keys(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
