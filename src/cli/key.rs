@@ -173,7 +173,10 @@ fn replace(
     ];
     let document = document(&new, now, more);
     let end = old.expires_at.map(|end| end.to_string()).unwrap_or_default();
-    let note = format!("key {} ends at {end}; key {} of {}", old.id, new.id, tenant.name);
+    // The end of a key that is replaced a second time is that of the overlap.
+    let new_end = new.expires_at.map(|end| format!(", which ends at {end}")).unwrap_or_default();
+    let (old, new) = (old.id, new.id);
+    let note = format!("key {old} ends at {end}; key {new} of {}{new_end}", tenant.name);
     show(options, &document, &note, &key)
 }
 

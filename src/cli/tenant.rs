@@ -107,7 +107,17 @@ pub(super) fn run(options: &GlobalOptions, command: TenantCommand) -> anyhow::Re
             let reason = if moving { Inactive::Moving } else { Inactive::Suspended };
             ("suspended", suspend(options, &name, reason)?)
         }
-        TenantCommand::Activate { name } => ("activated", registry()?.activate(&name)?),
+        TenantCommand::Activate { name } => {
+            let registry = registry()?;
+            let former = registry.find_tenant(&name)?.and_then(|tenant| tenant.trial_until);
+            let tenant = registry.activate(&name)?;
+            if let Some(until) = former {
+                print_stderr(&format!(
+                    "its trial until {until} is removed; \"tenant trial\" sets it again"
+                ));
+            }
+            ("activated", tenant)
+        }
         TenantCommand::Trial { name, until } => {
             ("trial set", registry()?.set_trial(&name, &until)?)
         }

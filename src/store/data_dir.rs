@@ -154,7 +154,17 @@ fn require_registry(data_dir: &Path) -> Result<()> {
         return Ok(());
     }
     // Also if the registry has appeared since: nobody has compared its owner.
-    Err(registry_database(data_dir).missing())
+    let registry = registry_database(data_dir);
+    let has_tenants = tenant_file_ids(data_dir).is_ok_and(|ids| !ids.is_empty());
+    Err(if has_tenants { missing_beside_tenants(&registry) } else { registry.missing() })
+}
+
+/// The tenants' files may be the only copy of their records.
+fn missing_beside_tenants(registry: &Database) -> StoreError {
+    registry.unusable(
+        "it is missing beside tenants' files; keep these, and follow \"The registry was removed\" \
+         of recovery.md",
+    )
 }
 
 fn create_directories(data_dir: &Path) -> Result<()> {
@@ -187,9 +197,7 @@ impl DataDir {
             return require_owner(path).map(drop);
         }
         if !tenant_file_ids(path).is_ok_and(|ids| ids.is_empty()) {
-            let what =
-                "it is missing beside tenants' files; restore a backup into an empty directory";
-            return Err(registry.unusable(what));
+            return Err(missing_beside_tenants(&registry));
         }
         if path.join(RESTORING).exists() {
             let what = "a restore did not end; empty the directory, and repeat the restore";
@@ -244,6 +252,12 @@ impl DataDir {
         data_dir.locks.push(lock_alone(path)?);
         // Another command may have created the registry before both were locked.
         Ok(Some(data_dir).filter(|_| !has_files(&registry_database(path))))
+    }
+
+    /// Whether a server runs.
+    pub(crate) fn is_served(path: &Path) -> bool {
+        let tenants = File::open(tenants_dir(path));
+        tenants.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
     pub fn path(&self) -> &Path {

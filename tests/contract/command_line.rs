@@ -185,7 +185,8 @@ fn activate_lifts_a_suspension_and_ends_a_trial_for_good() {
     assert_eq!(state(), ("suspended".to_owned(), json!("2020-01-01")));
     data_dir.cli(&["tenant", "trial", "acme", "2999-01-01"]).done();
     assert_eq!(state(), ("suspended".to_owned(), json!("2999-01-01")), "a trial lifts nothing");
-    data_dir.cli(&["tenant", "activate", "acme"]).done();
+    let activated = data_dir.cli(&["tenant", "activate", "acme"]).done();
+    assert!(activated.stderr.contains("its trial until 2999-01-01 is removed"), "{activated:?}");
     assert_eq!(state(), ("active".to_owned(), Value::Null));
     data_dir.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
     assert_eq!(state(), ("trial_over".to_owned(), json!("2020-01-01")));
@@ -405,6 +406,23 @@ fn check_finds_what_is_wrong() {
     }
     let plain = data_dir.cli(&["check"]).ends_with(1);
     assert!(!plain.stderr.contains("panicked") && !plain.stderr.is_empty(), "{plain:?}");
+}
+
+#[test]
+fn a_registry_that_is_missing_beside_tenants_files_is_named() {
+    let data_dir = place_with(&["acme"]);
+    std::fs::remove_file(data_dir.registry_file()).unwrap();
+    let commands: [&[&str]; 4] = [
+        &["tenant", "list"],
+        &["tenant", "create", "new"],
+        &["export", "acme", "customers"],
+        &["check"],
+    ];
+    for command in commands {
+        let output =
+            data_dir.cli(command).fails_saying("registry.db cannot be used: it is missing");
+        assert!(output.stderr.contains("keep these"), "{output:?}");
+    }
 }
 
 #[test]

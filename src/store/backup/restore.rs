@@ -113,8 +113,12 @@ fn restore_everything(
     let data_dir = request.data_dir;
     let _locked = DataDir::open_empty(data_dir)?.ok_or_else(|| {
         let directory = data_dir.display();
-        let advice = "move it away, or restore one tenant by its name";
-        StoreError::other(format!("{directory} is not empty; {advice}"))
+        let (why, stop) = match DataDir::is_served(data_dir) {
+            true => (", and a server uses it", "stop the server and "),
+            false => ("", ""),
+        };
+        let advice = "move the directory away, or restore one tenant by its name";
+        StoreError::other(format!("{directory} is not empty{why}; {stop}{advice}"))
     })?;
     let staging = Staging::create(data_dir.join(RESTORING))?;
     let registry = source.copy_registry(&staging.path)?;
