@@ -13,6 +13,7 @@
 #     try { Get-DeskRecord $desk customers 99 } catch { $_.TargetObject.Code }
 #
 # PowerShell 7 turns texts that look like a timestamp into [datetime]; 5.1 leaves them as they are.
+# A [datetime] is sent as a moment. Write the date of a field as a text: '2027-01-31'.
 # This file is ASCII, because 5.1 reads a file without a byte order mark in the code page of
 # Windows.
 
@@ -32,8 +33,8 @@ if ($isWindowsPowerShell -and [int][Net.ServicePointManager]::SecurityProtocol -
 .SYNOPSIS
 One tenant's records.
 .DESCRIPTION
-A request without an answer, or with 429, 502, 503 or 504, is repeated for PatienceSeconds, with
-doubled pauses. A change takes effect once: each has an idempotency key. Pass your own, a UUID, as
+A request without an answer, or with 429, 502, 503 or 504, is repeated for PatienceSeconds in all,
+with doubled pauses. A change takes effect once: each has an idempotency key. Pass your own, a UUID, as
 IdempotencyKey if your script may be killed and repeats the same change within 24 hours.
 #>
 function Connect-Desk {
@@ -178,7 +179,7 @@ function Edit-DeskRecord {
 .SYNOPSIS
 Any request: `Invoke-Desk $desk POST /batch.php -Body @{ operations = @(...) }`.
 .DESCRIPTION
-An answer that is no success is thrown. The TargetObject of the error has Status, Code, Message and
+An answer that is no success is thrown. So is a missing answer, with Status 0. The TargetObject of the error has Status, Code, Message and
 RequestId. With validation_failed, Fields has the error of each field. If operations of a batch
 failed, Operation is the number of the first one, and Operations has all that are known.
 #>
@@ -220,17 +221,41 @@ function Invoke-Desk {
             $request.Content = [System.Net.Http.StringContent]::new($json, $utf8, 'application/json')
         }
         $wait = $pause * (0.5 + (Get-Random -Maximum 1.0) / 2)
+        $left = [math]::Max(1, ($end - [datetime]::UtcNow).TotalSeconds)
+        $over = [System.Threading.CancellationTokenSource]::new([timespan]::FromSeconds($left))
         try {
-            $answer = $Desk.Client.SendAsync($request).GetAwaiter().GetResult()
+            $answer = $Desk.Client.SendAsync($request, $over.Token).GetAwaiter().GetResult()
             $text = $answer.Content.ReadAsStringAsync().GetAwaiter().GetResult()
         } catch {
-            if ([datetime]::UtcNow.AddSeconds($wait) -gt $end) { throw }
+            $isOver = [datetime]::UtcNow.AddSeconds($wait) -gt $end
+            for ($cause = $_.Exception; $cause; $cause = $cause.InnerException) {
+                $reason = $cause.Message
+                # A certificate that is not valid, or a port without TLS, stays so.
+                if ($cause -is [System.Security.Authentication.AuthenticationException]) {
+                    $isOver = $true
+                    break
+                }
+            }
+            if ($isOver) {
+                $summary = "0 no_answer: There is no answer from $($Desk.Url): $reason"
+                $exception = [System.InvalidOperationException]::new($summary, $_.Exception)
+                $target = [pscustomobject] @{ Status = 0; Code = 'no_answer'; Message = $reason }
+                throw [System.Management.Automation.ErrorRecord]::new(
+                    $exception, 'no_answer', 'ConnectionError', $target)
+            }
             Start-Sleep -Milliseconds ($wait * 1000)
             continue
         }
         if ($answer.IsSuccessStatusCode) { return ConvertFrom-DeskAnswer $answer $text }
         if ($answer.Headers.RetryAfter -and $answer.Headers.RetryAfter.Delta) {
-            $wait = [math]::Max($wait, $answer.Headers.RetryAfter.Delta.TotalSeconds)
+            $asked = $answer.Headers.RetryAfter.Delta.TotalSeconds
+            if ([int] $answer.StatusCode -eq 429 -and $answer.Headers.Contains('X-RateLimit-Reset')) {
+                # The window may end sooner.
+                $reset = [long] @($answer.Headers.GetValues('X-RateLimit-Reset'))[0]
+                $now = [datetimeoffset]::UtcNow.ToUnixTimeSeconds()
+                $asked = [math]::Min($asked, $reset - $now)
+            }
+            $wait = [math]::Max($wait, $asked)
         }
         $isOver = [datetime]::UtcNow.AddSeconds($wait) -gt $end
         if ($isOver -or [int] $answer.StatusCode -notin 429, 502, 503, 504) {
@@ -240,9 +265,9 @@ function Invoke-Desk {
     }
 }
 
-# What a body says, with dates as texts. What JSON cannot say is an error.
+# What a body says, with moments as texts. What JSON cannot say is an error.
 function ConvertTo-DeskValue($Value) {
-    if ($Value -is [datetime]) { return ConvertTo-DeskDate $Value }
+    if ($Value -is [datetime]) { return $Value.ToUniversalTime().ToString('s') + 'Z' }
     $isNumber = $Value -is [double] -or $Value -is [single]
     if ($isNumber -and ([double]::IsNaN($Value) -or [double]::IsInfinity($Value))) {
         throw "JSON cannot say $Value."
@@ -266,12 +291,6 @@ function ConvertTo-DeskValue($Value) {
         return , $items
     }
     $Value
-}
-
-# Midnight is a date, any other time a moment in UTC.
-function ConvertTo-DeskDate([datetime] $Date) {
-    if ($Date.TimeOfDay -eq [timespan]::Zero) { return $Date.ToString('yyyy-MM-dd') }
-    $Date.ToUniversalTime().ToString('yyyy-MM-ddTHH:mm:ssZ')
 }
 
 # The query string of an address.

@@ -2,10 +2,10 @@
 
     TENANTDESK_KEY=tdk_… python3 register.py https://desk.example CUSTOMER_NUMBER EMPLOYEE_NUMBER EMAIL [SERIAL_NUMBER]
 
-The script creates each record only if there is none with its number, and reads nothing. So it can run at every start of the computer.
-A record that exists keeps what people typed: the script sets only `custom.os` of the laptop.
+The script creates each record only if there is none with its number. So it can run at every start of the computer. Two customers may
+have the same employee number. A record that exists keeps what people typed: the script sets only `custom.os` of the laptop.
 
-The key needs the write scopes of customers, employees and hardware.
+The key needs the write scopes of customers, employees and hardware, and `employees:read`.
 """
 
 import argparse
@@ -41,11 +41,14 @@ def register(desk, customer_number, employee_number, email, serial_number):
         records.append((resource, id, is_new))
         return id, is_new
 
-    create("customers", "customer_number", customer_number=customer_number, name=f"Customer {customer_number}")
-    create("employees", "employee_number", employee_number=employee_number, email=email, customer_number=customer_number)
+    customer, _ = create("customers", "customer_number", customer_number=customer_number, name=f"Customer {customer_number}")
+    # `create_if_absent` would find another customer's employee with this number.
+    found = desk.page("employees", customer_id=customer, employee_number=employee_number)["data"]
+    employee = found[0] if found else desk.create("employees", employee_number=employee_number, email=email, customer_id=customer)
+    records.append(("employees", employee["id"], not found))
     laptop, is_new = create(
         "hardware", "serial_number", serial_number=serial_number, name=platform.node() or "computer", type="laptop", status="in_use",
-        customer_number=customer_number, employee_number=employee_number, custom=custom)
+        customer_id=customer, employee_id=employee["id"], custom=custom)
     if not is_new:
         desk.update("hardware", laptop, custom=custom)
     return records

@@ -76,11 +76,10 @@ export interface Records {
 }
 export type Resource = keyof Records;
 
-/** The fields that a client sets. A date may be a `Date`; an empty text removes a member of `custom`. */
+/** The fields that a client sets. A date is a text, such as `2027-01-31`. An empty text removes a member of `custom`. */
 export type Fields<Kind extends Resource> = {
   [Field in keyof Omit<Records[Kind], "id" | "created_at" | "updated_at" | "etag" | "customer" | "employee">]?:
     | Records[Kind][Field]
-    | (Field extends `${string}_date` | `${string}_since` | `${string}_until` ? Date : never)
     | (Field extends "custom" ? Record<string, string | null> : never);
 } & References[Kind];
 
@@ -91,7 +90,12 @@ interface References {
   hardware: { customer_number?: string; customer_email?: string; employee_number?: string; employee_email?: string };
 }
 
-export type Parameters = Record<string, string | number | boolean | Date | null | readonly string[]>;
+type Value = string | number | boolean | null | readonly string[];
+/** A `Date` is a moment, such as `created_at_to`. The date of a field is a text. */
+export interface Parameters {
+  [name: string]: Value | Date;
+  [name: `${string}_date${string}` | `${string}_since${string}` | `${string}_until${string}`]: Value;
+}
 
 /** Pass a key of your own, a UUID, if your program may be killed and repeats the same change within 24 hours. */
 export interface Change {
@@ -105,14 +109,17 @@ export interface VersionedChange extends Change {
 export interface Operation {
   method: "POST" | "PUT" | "DELETE";
   path: string;
-  body?: object;
-  if_match?: string;
+  body?: object | null;
+  if_match?: string | null;
+  /** A POST with `update_by` creates the record only if there is none. */
+  if_none_match?: "*" | null;
 }
+/** After a DELETE, all but `status` is null. */
 export interface Result {
   status: number;
-  location?: string;
-  etag?: string;
-  body?: Record<string, unknown>;
+  location: string | null;
+  etag: string | null;
+  body: Customer | Employee | Hardware | null;
 }
 
 export interface Page<Kind> {
@@ -143,6 +150,7 @@ export interface FailedOperation {
   operation: number;
   error: Fault;
   errors?: Record<string, Fault>;
+  fields?: string[];
 }
 
 export class DeskError extends Error {

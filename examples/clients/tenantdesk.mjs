@@ -17,12 +17,12 @@
 // For servers and scripts. A page in a browser would disclose the key.
 
 import { createHash, randomUUID } from "node:crypto";
-import { readFile, rename, writeFile } from "node:fs/promises";
+import { open, readFile, rename } from "node:fs/promises";
 
 /**
- * An answer that is no success. `fields` has the error of each invalid field. If operations of a batch failed, `operation` is the
- * number of the first one, and `operations` has all that are known. The message has them, too. If a record should be new and is not,
- * `id` is its id.
+ * An answer that is no success, or no answer: then `status` is 0 and `code` is `no_answer`. `fields` has the error of each invalid
+ * field. If operations of a batch failed, `operation` is the number of the first one, and `operations` has all that are known. The
+ * message has them, too. If a record should be new and is not, `id` is its id.
  */
 export class DeskError extends Error {
   constructor(status, code, reason, requestId = null, document = {}) {
@@ -47,23 +47,18 @@ function check(name, value) {
   if (isUnsaid) throw new TypeError(`${name} is ${value}. Send null, or leave ${name} out.`);
 }
 
-// Midnight in UTC is a date, such as `new Date("2027-01-31")`.
-function dated(value) {
-  return value instanceof Date ? value.toISOString().replace(/T00:00:00.000Z$/, "") : value;
-}
-
 function toJson(body) {
-  // `value` of a date is a text, and of an invalid date null, so `this` has what was sent.
+  // `value` of an invalid date is null, so `this` has what was sent.
   return JSON.stringify(body, function (name, value) {
     check(name, this[name]);
-    return this[name] instanceof Date ? dated(this[name]) : value;
+    return value;
   });
 }
 
 function toQuery(parameters) {
   const texts = Object.entries(parameters).map(([name, value]) => {
     check(name, value);
-    return [name, dated(value)];
+    return [name, value instanceof Date ? value.toISOString() : value];
   });
   return texts.length ? `?${new URLSearchParams(texts)}` : "";
 }
@@ -105,12 +100,14 @@ function moved(error, start) {
 }
 
 /**
- * One tenant's records. A request without an answer, or with 429, 502, 503 or 504, is repeated for `patience` seconds, with doubled
- * pauses. A change takes effect once: each has an idempotency key. Pass your own `idempotencyKey` if your program may be killed and
- * repeats the same change within 24 hours.
+ * One tenant's records. A request without an answer, or with 429, 502, 503 or 504, is repeated for `patience` seconds in all, with
+ * doubled pauses. One try takes `timeout` milliseconds at most. A change takes effect once: each has an idempotency key. Pass your own
+ * `idempotencyKey` if your program may be killed and repeats the same change within 24 hours. A `Date` is sent as a moment, so write
+ * the date of a field as a text.
  */
 export class Desk {
   constructor(url, key, { patience = 120, timeout = 70_000 } = {}) {
+    if (!/^https?:\/\//.test(url)) throw new TypeError(`The address must begin with https:// or http://, but it is "${url}".`);
     Object.assign(this, { url: url.replace(/\/+$/, ""), key, patience, timeout });
   }
 
@@ -163,7 +160,7 @@ export class Desk {
     }
   }
 
-  /** Up to 100 operations, of which all take effect or none: `{ method, path, body, if_match }` each. Returns their results. */
+  /** Up to 100 operations `{ method, path, body, if_match, if_none_match }`. All take effect or none. Returns their results. */
   async batch(operations, options = {}) {
     return (await this.#call("POST", "batch", {}, { operations }, options)).results;
   }
@@ -219,6 +216,12 @@ export class Desk {
    * reads everything, later ones only what changed. The key needs the read scopes of `resources`.
    */
   async mirror(path, resources = ["customers", "employees", "hardware"]) {
+    // The change log leaves out what the key may not read, and its cursor never comes back to it.
+    const { scopes } = (await this.page("whoami")).key;
+    const missing = resources.map((resource) => `${resource}:read`).filter((scope) => !scopes.includes(scope));
+    if (missing.length) {
+      throw new DeskError(403, "insufficient_scope", `The copy would lack changes. Use a key with ${missing.join(", ")}.`);
+    }
     let { cursor, copy } = await stored(path, resources);
     for (let more = true; more; ) {
       if (cursor === null) {
@@ -243,7 +246,13 @@ export class Desk {
         cursor = null;
       }
     }
-    await writeFile(`${path}.new`, JSON.stringify({ cursor, copy }));
+    const file = await open(`${path}.new`, "w");
+    try {
+      await file.writeFile(JSON.stringify({ cursor, copy }));
+      await file.sync();
+    } finally {
+      await file.close();
+    }
     await rename(`${path}.new`, path);
     return copy;
   }
@@ -266,19 +275,33 @@ export class Desk {
       let wait = between(pause / 2, pause);
       const isOver = () => Date.now() + wait * 1000 > end;
       try {
-        const signal = AbortSignal.timeout(this.timeout);
+        const signal = AbortSignal.timeout(Math.min(this.timeout, Math.max(end - Date.now(), 1000)));
         // A redirect would turn POST into GET, or lose the key.
         const answer = await fetch(address, { method, headers, body: content, signal, redirect: "manual" });
         const text = await answer.text();
-        // A proxy may send a date, which is no number.
-        wait = Math.max(wait, Number(answer.headers.get("Retry-After")) || 0);
+        wait = Math.max(wait, asked(answer));
         if (![429, 502, 503, 504].includes(answer.status) || isOver()) return result(answer, text);
       } catch (error) {
-        if (error instanceof DeskError || isOver()) throw error;
+        if (error instanceof DeskError) throw error;
+        const reason = `There is no answer from ${this.url}: ${error.cause?.message || error.message}`;
+        if (lasts(error) || isOver()) throw Object.assign(new DeskError(0, "no_answer", reason), { cause: error });
       }
       await sleep(wait);
     }
   }
+}
+
+// The seconds after which the server wants the repeat.
+function asked({ status, headers }) {
+  // A proxy may send a date, which is no number.
+  const [after, reset] = ["Retry-After", "X-RateLimit-Reset"].map((name) => Number(headers.get(name)) || 0);
+  return status === 429 && reset ? Math.min(after, reset - Date.now() / 1000) : after;
+}
+
+// Whether a repeat meets the same fault: a certificate that is not valid, a port without TLS, or a key that no header can have.
+function lasts(error) {
+  const { code } = error.cause ?? {};
+  return error.name !== "TimeoutError" && (!code || /CERT|SIGNATURE|^ERR_(SSL|TLS)_/.test(code));
 }
 
 function result(answer, text) {
@@ -315,7 +338,14 @@ async function stored(path, resources) {
     if (error.code !== "ENOENT") throw error;
     return { cursor: null, copy: {} };
   }
-  const { cursor, copy } = JSON.parse(text);
+  let cursor, copy;
+  try {
+    ({ cursor, copy } = JSON.parse(text));
+    Object.keys(copy);
+  } catch {
+    // It may be another file of the user, so it stays.
+    throw new Error(`${path} is damaged or no copy. Remove it, and the next call reads everything.`);
+  }
   const isSame = Object.keys(copy).sort().join() === [...resources].sort().join();
   return isSame ? { cursor, copy } : { cursor: null, copy: {} };
 }

@@ -21,6 +21,7 @@ import http.client
 import json
 import os
 import random
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -35,7 +36,7 @@ PATIENCE = 120.0
 
 
 class DeskError(Exception):
-    """An answer that is no success. `fields` has the error of each invalid field. If operations of a batch failed, `operation` is
+    """An answer that is no success, or no answer: then `status` is 0 and `code` is `no_answer`. `fields` has the error of each invalid field. If operations of a batch failed, `operation` is
     the number of the first one, and `operations` has all that are known. The text of the exception has them, too. If a record should
     be new and is not, `id` is its id."""
 
@@ -74,11 +75,13 @@ _opener = urllib.request.build_opener(_NoRedirects)
 
 
 class Desk:
-    """One tenant's records. A request without an answer, or with 429, 502, 503 or 504, is repeated for `patience` seconds, with
-    doubled pauses. A change takes effect once: each has an idempotency key. Pass your own `idempotency_key` if your program may be
+    """One tenant's records. A request without an answer, or with 429, 502, 503 or 504, is repeated for `patience` seconds in all,
+    with doubled pauses. One try takes `timeout` seconds at most. A change takes effect once: each has an idempotency key. Pass your own `idempotency_key` if your program may be
     killed and repeats the same change within 24 hours."""
 
     def __init__(self, url: str, key: str, patience: float = PATIENCE, timeout: float = 70) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"The address must begin with https:// or http://, but it is {url!r}.")
         self.url, self.key, self.patience, self.timeout = url.rstrip("/"), key, patience, timeout
 
     def create(self, resource: str, *, idempotency_key: Optional[str] = None, **fields: Any) -> Record:
@@ -126,7 +129,8 @@ class Desk:
             pause = min(2 * pause, 1.0)
 
     def batch(self, operations: Sequence[Mapping[str, Any]], *, idempotency_key: Optional[str] = None) -> List[Record]:
-        """Up to 100 operations, of which all take effect or none: {"method", "path", "body", "if_match"} each. Returns their results."""
+        """Up to 100 operations, of which all take effect or none. Returns their results. Each operation is a mapping with "method" and
+        "path", and perhaps "body", "if_match" or "if_none_match"."""
         body = {"operations": list(operations)}
         results: List[Record] = self._record("POST", "batch", body=body, idempotency_key=idempotency_key)["results"]
         return results
@@ -172,6 +176,11 @@ class Desk:
     def mirror(self, path: str, resources: Sequence[str] = RESOURCES) -> Dict[str, Dict[int, Record]]:
         """Brings the copy of all records in the JSON file `path` up to date, and returns it: `copy["hardware"][12]` is a device. The
         first call reads everything, later ones only what changed. The key needs the read scopes of `resources`."""
+        # The change log leaves out what the key may not read, and its cursor never comes back to it.
+        scopes = self.page("whoami")["key"]["scopes"]
+        missing = [f"{resource}:read" for resource in resources if f"{resource}:read" not in scopes]
+        if missing:
+            raise DeskError(403, "insufficient_scope", f"The copy would lack changes. Use a key with {', '.join(missing)}.")
         cursor, copy = _stored(path, resources)
         while True:
             if cursor is None:
@@ -196,6 +205,8 @@ class Desk:
                 break
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump({"cursor": cursor, "copy": copy}, file)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(f"{path}.new", path)
         return copy
 
@@ -228,21 +239,38 @@ class Desk:
         request = urllib.request.Request(f"{self.url}/{resource}.php{query}", data, headers, method=method)
         end, pause = time.monotonic() + self.patience, 1.0
         while True:
+            left = max(end - time.monotonic(), 1.0)
             try:
-                with _opener.open(request, timeout=self.timeout) as answer:
+                with _opener.open(request, timeout=min(self.timeout, left)) as answer:
                     return _document(answer.status, answer.read(), answer.headers)
             except urllib.error.HTTPError as answer:
-                asked = answer.headers.get("Retry-After", "")
-                # A proxy may send a date.
-                wait = max(float(asked) if asked.isdecimal() else 0.0, random.uniform(pause / 2, pause))
+                wait = max(_asked(answer), random.uniform(pause / 2, pause))
                 if answer.code not in (429, 502, 503, 504) or time.monotonic() + wait > end:
                     _fail(answer.code, answer.read(), answer.headers)
-            except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError):
+            except (OSError, http.client.HTTPException) as error:
                 wait = random.uniform(pause / 2, pause)
-                if time.monotonic() + wait > end:
-                    raise
+                if _lasts(error) or time.monotonic() + wait > end:
+                    raise DeskError(0, "no_answer", f"There is no answer from {self.url}: {error}") from error
             time.sleep(wait)
             pause = min(2 * pause, 30.0)
+
+
+def _asked(answer: urllib.error.HTTPError) -> float:
+    """The seconds after which the server wants the repeat."""
+    after, reset = answer.headers.get("Retry-After", ""), answer.headers.get("X-RateLimit-Reset", "")
+    # A proxy may send a date.
+    wait = float(after) if after.isdecimal() else 0.0
+    if answer.code == 429 and reset.isdecimal():
+        wait = min(wait, float(reset) - time.time())
+    return wait
+
+
+def _lasts(error: Exception) -> bool:
+    """Whether a repeat meets the same fault: a certificate that is not valid, a port without TLS, or no address."""
+    cause = getattr(error, "reason", error)
+    # The end of a connection, as at a restart, is an error of TLS, too.
+    is_end = isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError))
+    return isinstance(cause, http.client.InvalidURL) or isinstance(cause, ssl.SSLError) and not is_end
 
 
 def _text(value: Any) -> str:
@@ -253,11 +281,14 @@ def _text(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    """A date becomes a text. What JSON cannot say, such as NaN, is an error."""
+    """A date or a moment becomes a text. What JSON cannot say, such as NaN, is an error."""
     return json.dumps(value, allow_nan=False, default=_date)
 
 
 def _date(value: Any) -> str:
+    if isinstance(value, datetime.datetime):
+        # Without a time zone, the moment is in the local time.
+        return value.astimezone(datetime.timezone.utc).isoformat()
     if isinstance(value, datetime.date):
         return value.isoformat()
     raise TypeError(f"JSON cannot say {value!r}")
@@ -315,9 +346,11 @@ def _stored(path: str, resources: Sequence[str]) -> Tuple[Optional[str], Dict[st
     try:
         with open(path, encoding="utf-8") as file:
             stored = json.load(file)
+        cursor, copy = stored["cursor"], stored["copy"]
+        copy = {resource: {int(id): record for id, record in records.items()} for resource, records in copy.items()}
     except FileNotFoundError:
         return None, {}
-    if set(stored["copy"]) != set(resources):
-        return None, {}
-    copy = {resource: {int(id): record for id, record in records.items()} for resource, records in stored["copy"].items()}
-    return stored["cursor"], copy
+    except (ValueError, KeyError, TypeError, AttributeError):
+        # It may be another file of the user, so it stays.
+        raise ValueError(f"{path} is damaged or no copy. Remove it, and the next call reads everything.") from None
+    return (cursor, copy) if set(copy) == set(resources) else (None, {})

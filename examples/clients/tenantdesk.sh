@@ -8,8 +8,8 @@
 #     desk_all "/customers.php?city=$(desk_encode 'Bad Homburg')" | jq -r .name
 #     desk_change "/customers.php?id=$id" '{notes: "\(.notes // "")Called."}'
 #
-# A request without an answer, or with 429, 502, 503 or 504, is repeated for TENANTDESK_PATIENCE seconds (120), with doubled pauses. A
-# change takes effect once: each has an idempotency key. Set TENANTDESK_IDEMPOTENCY_KEY for one call if your script may be killed and
+# A request without an answer, or with 429, 502, 503 or 504, is repeated for TENANTDESK_PATIENCE seconds (120) in all, with doubled
+# pauses. A change takes effect once: each has an idempotency key. Set TENANTDESK_IDEMPOTENCY_KEY for one call if your script may be killed and
 # repeats the same change within 24 hours.
 
 # desk METHOD PATH [BODY [IF_MATCH]]: prints the response's body. If the response is no success, prints its message on standard error
@@ -21,6 +21,14 @@ desk() (
 
 # Prints a text as a value of a query.
 desk_encode() { jq -rn --arg text "$1" '$text | @uri'; }
+
+# desk_create_if_absent PATH BODY: creates a record, unless one has the same value in the field that `update_by` in PATH names. Prints
+# the id of the record.
+desk_create_if_absent() (
+  answer=$(_if_none_match='*' _desk POST "$1" "$2") || exit 1
+  printf '%s\n' "${answer%
+*}" | jq -e '.id // .error.id | select(.)' 2>/dev/null || _desk_body "$answer"
+)
 
 # Prints the response's body and, on its own line, its status, the new address of a redirect, and the entity tag.
 _desk() (
@@ -35,21 +43,49 @@ _desk() (
   set -- --request "$1" "${TENANTDESK_URL%/}$2"
   [ -z "$body" ] || set -- "$@" --header "Content-Type: application/json" --header "Prefer: handling=strict" --data-binary @-
   [ -z "$if_match" ] || set -- "$@" --header "If-Match: $if_match"
+  [ -z "${_if_none_match-}" ] || set -- "$@" --header "If-None-Match: $_if_none_match"
   if [ "$2" != GET ]; then
     key=${TENANTDESK_IDEMPOTENCY_KEY:-$(cat /proc/sys/kernel/random/uuid)}
     set -- "$@" --header "Idempotency-Key: $key"
   fi
-  # A file, because curl removes the response of an earlier try only from a file.
-  file=$(mktemp) || exit 1
-  trap 'rm -f "$file"' EXIT
-  # curl doubles its pauses, and waits for Retry-After. The key is not an argument, because other users of the machine can read arguments.
-  last=$(printf '%s' "$body" | curl --config /dev/fd/3 --silent --show-error --max-time 70 --retry 99 --retry-connrefused \
-    --retry-all-errors --retry-max-time "${TENANTDESK_PATIENCE:-120}" --output "$file" \
-    --write-out '%{http_code} %{redirect_url} %header{etag}' "$@" 3<<END
+  directory=$(mktemp -d) || exit 1
+  trap 'rm -r "$directory"' EXIT
+  end=$(($(date +%s) + ${TENANTDESK_PATIENCE:-120})) pause=1
+  while :; do
+    left=$((end - $(date +%s)))
+    [ "$left" -gt 0 ] || left=1
+    [ "$left" -lt 70 ] || left=70
+    # curl writes no file for an empty response.
+    : >"$directory/body"
+    # The key is not an argument, because other users of the machine can read arguments.
+    last=$(printf '%s' "$body" | curl --config /dev/fd/3 --silent --show-error --max-time "$left" --output "$directory/body" \
+      --write-out '%{http_code} %{redirect_url} %header{etag}\n%header{retry-after}\n%header{x-ratelimit-reset}' "$@" \
+      2>"$directory/error" 3<<END
 header = "Authorization: Bearer $TENANTDESK_KEY"
 END
-  ) || exit 1
-  cat "$file"
+    ) && fault=0 || fault=$?
+    { IFS= read -r last && read -r after && read -r reset; } <<END || :
+$last
+
+
+END
+    case $fault:$last in
+      # An address or a certificate that is not valid stays so.
+      1:* | 3:* | 60:*) break ;;
+      0:429* | 0:502* | 0:503* | 0:504*) ;;
+      0:*) break ;;
+    esac
+    now=$(date +%s)
+    # A proxy may send a date.
+    case $after in '' | *[!0-9]*) after=0 ;; esac
+    case $last:$reset in 429*:[0-9]*) [ "$after" -lt $((reset - now)) ] || after=$((reset - now)) ;; esac
+    [ "$after" -gt "$pause" ] || after=$pause
+    [ $((now + after)) -le "$end" ] || break
+    sleep "$after"
+    [ "$pause" -ge 30 ] || pause=$((2 * pause))
+  done
+  [ "$fault" -eq 0 ] || { cat "$directory/error" >&2 && exit 1; }
+  cat "$directory/body"
   printf '\n%s' "$last"
 )
 

@@ -8,10 +8,13 @@ A proxy in front of the server loses, delays or replaces answers. Needs Node.js 
 import http.server
 import json
 import os
+import socketserver
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -39,6 +42,10 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         self.seen.append(self.headers.get("Idempotency-Key"))
         self.close_connection = True
         fate = self.plan(len(self.seen))
+        if fate == "silence":
+            return time.sleep(20)
+        if fate == "window":
+            return self.answer(429, b"{}", {"Retry-After": "60", "X-RateLimit-Reset": str(int(time.time()) + 2)})
         if fate in (429, 503):
             return self.answer(fate, b'{"error": {"status": %d, "code": "busy", "message": "Wait."}}' % fate, {"Retry-After": "1"})
         if fate == "html":
@@ -77,11 +84,11 @@ class Row:
         self.server, self.url = server, f"http://127.0.0.1:{proxy.server_port}"
         Proxy.behind = server.url
 
-    def run(self, name, script, plan=lambda number: None, url=None, patience="120", **variables):
+    def run(self, name, script, plan=lambda number: None, url=None, patience="120", key=None, **variables):
         """Runs a script of a client. Returns its status, its output and what it says of errors."""
         Proxy.plan, Proxy.seen = staticmethod(plan), []
         with tempfile.TemporaryDirectory() as directory:
-            environment = {**os.environ, "TENANTDESK_URL": self.url if url is None else url, "TENANTDESK_KEY": self.server.key,
+            environment = {**os.environ, "TENANTDESK_URL": self.url if url is None else url, "TENANTDESK_KEY": key or self.server.key,
                            "TENANTDESK_PATIENCE": patience, "DIRECTORY": directory, **variables}
             *program, begin = BEGIN[name]
             done = subprocess.run([*program, begin + script], cwd=CLIENTS, env=environment, capture_output=True, text=True)
@@ -124,6 +131,12 @@ def a_429(row, name):
     repeated(row, name, 429)
 
 
+def the_end_of_a_window(row, name):
+    """The server says 60 s, but the window ends before that, so the patience suffices."""
+    status, said, errors, made = create(row, name, lambda number: "window" if number == 1 else None, patience="20")
+    assert (status, made) == (0, 1), errors
+
+
 def a_503(row, name):
     repeated(row, name, 503, 503)
 
@@ -132,6 +145,46 @@ def patience_that_ends(row, name):
     status, said, errors, made = create(row, name, lambda number: 503, patience="4")
     assert status == 1 and not said and made == 0 and "503 busy: Wait." in errors, errors
     assert 2 <= len(Proxy.seen) <= 6, "a few tries with pauses"
+
+
+def no_answer(row, name):
+    """One try ends with the patience, and the error is one of the client."""
+    scripts = {
+        "python": "try: desk.page('customers')\nexcept DeskError as error: print(error.status, error.code)",
+        "node": "await desk.page('customers').catch((error) => console.log(error.status, error.code))",
+        "shell": "desk GET /customers.php || echo 0 no_answer",
+    }
+    status, said, errors = row.run(name, scripts[name], lambda number: "silence", patience="2")
+    assert (status, said, len(Proxy.seen)) == (0, "0 no_answer", 1), (said, errors, Proxy.seen)
+
+
+class Tls(socketserver.BaseRequestHandler):
+    """Answers nothing but TLS, with a certificate that nobody has signed."""
+
+    tries, context = 0, None
+
+    def handle(self):
+        Tls.tries += 1
+        try:
+            self.context.wrap_socket(self.request, server_side=True).recv(1)
+        except OSError:
+            pass
+
+
+def a_fault_that_stays(row, name):
+    """Without a repeat: a certificate that is not valid; for Python and Node.js, also a port without TLS."""
+    with tempfile.TemporaryDirectory() as directory, socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tls) as server:
+        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x", "-keyout", f"{directory}/key", "-out", f"{directory}/certificate"]
+        subprocess.run(made, check=True, capture_output=True)
+        Tls.tries, Tls.context = 0, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        Tls.context.load_cert_chain(f"{directory}/certificate", f"{directory}/key")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        status, said, errors = row.run(name, CREATE[name].format("x"), url=f"https://127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+    assert status == 1 and not said and Tls.tries == 1 and "certificate" in errors, errors
+    if name != "shell":
+        status, said, errors = row.run(name, CREATE[name].format("x"), url=row.server.url.replace("http:", "https:"))
+        assert status == 1 and not said and "no_answer" in errors and row.server.url[7:] in errors, errors
 
 
 def a_redirect(row, name):
@@ -151,8 +204,9 @@ def a_trailing_slash(row, name):
 
 
 def no_address(row, name):
-    status, said, errors = row.run(name, CREATE[name].format("x"), url="")
-    assert status == 1 and not said and not Proxy.seen and errors, errors
+    for url in ("", "desk.example", "localhost:8080"):
+        status, said, errors = row.run(name, CREATE[name].format("x"), url=url)
+        assert status == 1 and not said and not Proxy.seen and "must begin with https://" in errors, errors
 
 
 def an_unset_value(row, name):
@@ -195,13 +249,29 @@ def a_date(row, name):
     scripts = {
         "python": "day = datetime.date(2027, 1, 31)\ndesk.create('hardware', name='Dated', warranty_until=day)\n"
                   "print(desk.page('hardware', warranty_until=day)['data'][0]['warranty_until'])",
-        "node": "const day = new Date('2027-01-31');\nawait desk.create('hardware', { name: 'Dated', warranty_until: day });\n"
+        "node": "const day = '2027-01-31';\nawait desk.create('hardware', { name: 'Dated', warranty_until: day });\n"
                 "console.log((await desk.page('hardware', { warranty_until: day })).data[0].warranty_until)",
         "shell": "desk POST /hardware.php '{\"name\": \"Dated\", \"warranty_until\": \"2027-01-31\"}' >/dev/null\n"
                  "desk_all '/hardware.php?warranty_until=2027-01-31' | head -n 1 | jq -r .warranty_until",
     }
     status, said, errors = row.run(name, scripts[name])
     assert (status, said) == (0, "2027-01-31"), errors
+
+
+def a_moment(row, name):
+    """Midnight is a moment, too, and not the end of that day."""
+    scripts = {
+        "python": "desk.create('customers', name='Today')\nday = datetime.datetime.now(datetime.timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)\n"
+                  "local = day.astimezone().replace(tzinfo=None)\n"
+                  "print(*(len(desk.page('customers', name='Today', **{name: value})['data']) > 0 for value in (day, local)\n"
+                  "        for name in ('created_at_from', 'created_at_to', 'created_at')))",
+        "node": "await desk.create('customers', { name: 'Today' });\nconst day = new Date();\nday.setUTCHours(0, 0, 0, 0);\nconst found = [];\n"
+                "for (const _ of [1, 2]) for (const name of ['created_at_from', 'created_at_to', 'created_at'])\n"
+                "  found.push((await desk.page('customers', { name: 'Today', [name]: day })).data.length ? 'True' : 'False');\nconsole.log(...found)",
+    }
+    if name in scripts:
+        status, said, errors = row.run(name, scripts[name], TZ="Asia/Tokyo")
+        assert (status, said) == (0, "True False False True False False"), errors + said
 
 
 EDIT = {
@@ -256,11 +326,12 @@ def a_record_that_may_exist(row, name):
         "node": "const make = (name) => desk.createIfAbsent('customers', 'customer_number', { name, customer_number: env.NUMBER });\n"
                 "const [made, found] = [await make('Kept'), await make('Lost')];\n"
                 "const said = (is) => (is ? 'True' : 'False');\nconsole.log(said(made.id === found.id), said(made.isNew), said(found.isNew));",
+        "shell": "make() { desk_create_if_absent '/customers.php?update_by=customer_number' \"{\\\"name\\\": \\\"$1\\\", \\\"customer_number\\\": \\\"$NUMBER\\\"}\"; }\n"
+                 "id=$(make Kept)\n[ \"$(make Lost)\" = \"$id\" ] && echo True True False",
     }
-    if name in scripts:
-        status, said, errors = row.run(name, scripts[name], NUMBER=number)
-        assert (status, said) == (0, "True True False"), errors
-        assert [found["name"] for found in row.ask(f"/customers.php?customer_number={number}")["data"]] == ["Kept"]
+    status, said, errors = row.run(name, scripts[name], NUMBER=number)
+    assert (status, said) == (0, "True True False"), errors
+    assert [found["name"] for found in row.ask(f"/customers.php?customer_number={number}")["data"]] == ["Kept"]
 
 
 def bulk(row, name):
@@ -309,6 +380,25 @@ def mirror(row, name):
         assert (status, said) == (0, "True True True"), said + errors
 
 
+def a_copy_that_would_lack_changes(row, name):
+    """A key that may not read all resources would skip their changes for good."""
+    scripts = {"python": "desk.mirror(os.environ['DIRECTORY'] + '/copy')", "node": "await desk.mirror(env.DIRECTORY + '/copy')"}
+    if name in scripts:
+        made = row.server.run("--json", "key", "create", "acme", "--name", "part", "--scope", "customers:read")
+        status, said, errors = row.run(name, scripts[name], key=json.loads(made)["key"])
+        assert status == 1 and "insufficient_scope" in errors and "employees:read, hardware:read" in errors, errors
+
+
+def a_damaged_copy(row, name):
+    scripts = {"python": "desk.mirror(os.environ['COPY'])", "node": "await desk.mirror(env.COPY)"}
+    for content in ('{"cursor": "x", "co', "[]", "null") if name in scripts else ():
+        with tempfile.NamedTemporaryFile("w+") as file:
+            file.write(content)
+            file.flush()
+            status, said, errors = row.run(name, scripts[name], COPY=file.name)
+            assert status == 1 and f"{file.name} is damaged or no copy" in errors and Path(file.name).read_text() == content, errors
+
+
 def lose_a_cursor(server):
     """A cursor of `/changes.php` whose entries a restore has taken away."""
     backups = f"{server.directory.name}/backups"
@@ -322,8 +412,10 @@ def lose_a_cursor(server):
 
 
 ROWS = [
-    an_unset_value, an_unset_version, not_a_number, a_date, a_redirect, a_page_in_place_of_an_answer, a_lost_connection, a_429, a_503, patience_that_ends, a_conflict,
+    an_unset_value, an_unset_version, not_a_number, a_date, a_moment, a_redirect, a_page_in_place_of_an_answer, a_lost_connection, a_429,
+    the_end_of_a_window, a_503, patience_that_ends, no_answer, a_fault_that_stays, a_conflict,
     a_trailing_slash, no_address, an_own_idempotency_key, the_reason_of_an_error, a_record_that_may_exist, bulk, mirror,
+    a_copy_that_would_lack_changes, a_damaged_copy,
 ]
 
 with Server(sys.argv[1]) as server:

@@ -232,12 +232,15 @@ from register import register
 from tenantdesk import Desk
 desk = Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
 made, again = [register(desk, "C-1", "E-1", "eva@mueller.example", "S-1") for _ in range(2)]
+other = register(desk, "C-2", "E-1", "eva@other.example", "S-2")
+assert other == [(resource, 2, True) for resource in ["customers", "employees", "hardware"]]
+assert desk.get("hardware", 2)["employee_id"] == 2
 resources = ["customers", "employees", "hardware"]
 assert [made, again] == [[(resource, 1, is_new) for resource in resources] for is_new in [True, False]]
 assert desk.create_or_update("hardware", "serial_number", name="PC", serial_number="S-1")["id"] == 1
 for placeholder in ["Default string", "To be filled by O.E.M.", "System Serial Number", "Not Specified", "0", "None", "", "123456789"]:
     try:
-        register(desk, "C-2", "E-2", "bob@mueller.example", placeholder)
+        register(desk, "C-3", "E-2", "bob@mueller.example", placeholder)
     except SystemExit as refusal:
         assert repr(placeholder) in refusal.code and "no serial number" in refusal.code
     else:
@@ -255,7 +258,7 @@ equal((await desk.createOrUpdate("hardware", "serial_number", fields)).id, 1);
     {
         run(&server, &key, program, &arguments, input);
     }
-    assert_eq!(["/customers.php", "/hardware.php"].map(|list| api.total(list)), [1, 1]);
+    assert_eq!(["/customers.php", "/hardware.php"].map(|list| api.total(list)), [2, 2]);
 }
 
 /// Runs `register.py` as a program. `arguments` follow the address.

@@ -15,7 +15,7 @@ export const same: [
 
 export async function uses(): Promise<void> {
   const desk = new Desk(url, key, { patience: 10 });
-  const shop = await desk.create("customers", { name: "Shop", customer_since: new Date("2027-01-31"), custom: { room: null } });
+  const shop = await desk.create("customers", { name: "Shop", customer_since: "2027-01-31", custom: { room: null } });
   await desk.create("employees", { email: "eva@shop.example", customer_number: "K-1" }, { idempotencyKey: crypto.randomUUID() });
   const device = await desk.createOrUpdate("hardware", "serial_number", { name: "PC", serial_number: shop.name });
   await desk.update("hardware", device.id, { status: "retired" }, { ifMatch: device.etag });
@@ -24,6 +24,11 @@ export async function uses(): Promise<void> {
   const copy = await desk.mirror("copy.json");
   copy.hardware[device.id]?.serial_number?.trim();
   const part = await desk.mirror("part.json", ["customers"]);
+  await desk.page("hardware", { created_at_to: new Date(), warranty_until_to: "2027-01-31" });
+  // @ts-expect-error
+  await desk.page("hardware", { warranty_until_to: new Date() });
+  // @ts-expect-error
+  await desk.create("customers", { name: "Shop", customer_since: new Date() });
   // @ts-expect-error
   part.hardware;
   // @ts-expect-error
