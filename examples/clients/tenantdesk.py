@@ -36,9 +36,9 @@ PATIENCE = 120.0
 
 
 class DeskError(Exception):
-    """An answer that is no success, or no answer: then `status` is 0 and `code` is `no_answer`. `fields` has the error of each invalid field. If operations of a batch failed, `operation` is
-    the number of the first one, and `operations` has all that are known. The text of the exception has them, too. If a record should
-    be new and is not, `id` is its id."""
+    """An answer that is no success, or no answer: then `status` is 0 and `code` is `no_answer`. `fields` has the error of each
+    invalid field. If operations of a batch failed, `operation` is the number of the first one, and `operations` has all that are
+    known. The text of the exception has them, too. If a record should be new and is not, `id` is its id."""
 
     def __init__(
         self, status: int, code: str, message: str, request_id: Optional[str] = None, document: Optional[Mapping[str, Any]] = None
@@ -76,8 +76,8 @@ _opener = urllib.request.build_opener(_NoRedirects)
 
 class Desk:
     """One tenant's records. A request without an answer, or with 429, 502, 503 or 504, is repeated for `patience` seconds in all,
-    with doubled pauses. One try takes `timeout` seconds at most. A change takes effect once: each has an idempotency key. Pass your own `idempotency_key` if your program may be
-    killed and repeats the same change within 24 hours."""
+    with doubled pauses. One try takes `timeout` seconds at most. A change takes effect once: each has an idempotency key. Pass your
+    own `idempotency_key` if your program may be killed and repeats the same change within 24 hours."""
 
     def __init__(self, url: str, key: str, patience: float = PATIENCE, timeout: float = 70) -> None:
         if not url.startswith(("http://", "https://")):

@@ -9,8 +9,8 @@
 #     desk_change "/customers.php?id=$id" '{notes: "\(.notes // "")Called."}'
 #
 # A request without an answer, or with 429, 502, 503 or 504, is repeated for TENANTDESK_PATIENCE seconds (120) in all, with doubled
-# pauses. A change takes effect once: each has an idempotency key. Set TENANTDESK_IDEMPOTENCY_KEY for one call if your script may be killed and
-# repeats the same change within 24 hours.
+# pauses. A change takes effect once: each has an idempotency key. Set TENANTDESK_IDEMPOTENCY_KEY for one call if your script may be
+# killed and repeats the same change within 24 hours.
 
 # desk METHOD PATH [BODY [IF_MATCH]]: prints the response's body. If the response is no success, prints its message on standard error
 # and fails with 1. If the record has another entity tag than IF_MATCH, fails with 12.

@@ -1,17 +1,20 @@
 // The types of examples/clients/tenantdesk.d.mts are those of the document, and a misspelt field does not compile.
 
 import type { components } from "./generated/schema.js";
-import { Desk, type DeskError, type Records } from "./generated/tenantdesk.mjs";
+import { Desk, type DeskError, type FailedOperation, type Operation, type Records, type Result } from "./generated/tenantdesk.mjs";
 import { key, url } from "./support.js";
 
 type Schemas = components["schemas"];
 type Own<Kind> = Omit<Kind, "customer" | "employee">;
 type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : false) : false;
 export const same: [
+  Same<keyof Operation, keyof Schemas["BatchOperation"]>,
+  Same<keyof Result, keyof Schemas["BatchResult"]>,
+  Same<keyof FailedOperation, keyof Schemas["OperationError"]>,
   Same<Own<Records["customers"]>, Own<Schemas["Customer"]>>,
   Same<Own<Records["employees"]>, Own<Schemas["Employee"]>>,
   Same<Own<Records["hardware"]>, Own<Schemas["Hardware"]>>,
-] = [true, true, true];
+] = [true, true, true, true, true, true];
 
 export async function uses(): Promise<void> {
   const desk = new Desk(url, key, { patience: 10 });
