@@ -60,7 +60,8 @@ pub(super) struct Arguments {
     /// there is none, the row creates a record, except by `id`
     #[arg(long, value_name = "FIELD")]
     update_by: Option<String>,
-    /// Store the file's values, whatever others have changed since the export
+    /// Store every cell of the file, also those that you have not edited: this takes back what
+    /// others have changed since the export
     #[arg(long, requires = "update_by")]
     overwrite: bool,
     /// Check the whole file and report its faults or its changes; store nothing
@@ -382,6 +383,12 @@ fn explain(error: io::Error) -> anyhow::Error {
 
 /// Warns about effects that the operator may not have intended.
 fn warn(imported: &Imported) {
+    for heading in &imported.absent_headings {
+        print_stderr(&format!(
+            "warning: the map has the heading {heading:?}, but the file has no such column. \
+             Headings are compared exactly."
+        ));
+    }
     for (key, rows) in &imported.repeated_keys {
         print_stderr(&format!(
             "warning: the {key} of {} stands in a record or in an earlier row, too. Each row is a \
@@ -394,6 +401,25 @@ fn warn(imported: &Imported) {
             "warning: {} of {column} show other characters around a number, such as \"C-0042\" for \
              42. The import takes the number alone. To keep all, make the cells texts.",
             words::count(*cells, "cell")
+        ));
+    }
+    for (column, places) in &imported.earlier {
+        const SHOWN: usize = 20;
+        let mut shown: Vec<_> = places.iter().take(SHOWN).map(ToString::to_string).collect();
+        if places.len() > SHOWN {
+            shown.push(format!("{} more", words::grouped((places.len() - SHOWN) as u64)));
+        }
+        print_stderr(&format!(
+            "warning: {column} is not stored from {}: the record changed twice in the second of \
+             \"updated_at\", and had this value first, so the cell counts as not edited. If you \
+             have edited it: export again, edit the cell, and empty \"updated_at\" in its row.",
+            shown.join(", ")
+        ));
+    }
+    if imported.set_back > 0 {
+        print_stderr(&format!(
+            "warning: --overwrite takes back {} that others have changed since the export.",
+            words::count(imported.set_back, "value")
         ));
     }
     for (field, records) in &imported.numbers {

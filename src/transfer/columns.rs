@@ -75,6 +75,12 @@ pub(super) struct Column {
 }
 
 impl Column {
+    /// The heading, unless it is the field `name` in another spelling.
+    pub(super) fn other_heading(&self, name: &str) -> Option<String> {
+        let is_same = spelling(&self.heading) == name;
+        (!is_same).then(|| shorten(&self.heading).into_owned())
+    }
+
     /// The name, unless the file or the map leaves the column out.
     pub(super) fn used_name(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| !name.is_empty() && !self.heading.is_empty())
@@ -99,7 +105,7 @@ impl<'a> Columns<'a> {
     /// The column with this heading. Case, spaces and hyphens do not matter.
     pub(super) fn find(&self, heading: &str) -> Column {
         let heading = heading.trim();
-        let name = heading.to_lowercase().replace([' ', '-'], "_");
+        let name = spelling(heading);
         let is_known = self.is_known(&name) || custom_name_in(&name).is_some();
         self.column(heading, is_known.then_some(name))
     }
@@ -125,6 +131,15 @@ impl<'a> Columns<'a> {
         let is_date = kind == Some(Kind::Date)
             || name.as_deref().is_some_and(|name| self.map.has_dates(name));
         Column { heading: heading.to_owned(), name, kind, is_date, cents }
+    }
+
+    /// The headings of the map that name a field, but no column of the file.
+    pub(super) fn absent_headings(&self, columns: &[Column]) -> Vec<String> {
+        let is_absent = |heading: &&String| columns.iter().all(|one| one.heading != **heading);
+        let used = self.map.columns.iter().filter(|(_, name)| !name.is_empty());
+        let mut absent: Vec<_> = used.map(|(heading, _)| heading).filter(is_absent).collect();
+        absent.sort();
+        absent.into_iter().map(|heading| shorten(heading).into_owned()).collect()
     }
 
     /// Returns an error for each column that does not exist, and for each that sets the same field
@@ -178,6 +193,13 @@ impl<'a> Columns<'a> {
     pub(super) fn field_of<'n>(&'n self, name: &'n str) -> &'n str {
         let amount = self.resource.fields.iter().find(|field| amount_name(field) == Some(name));
         amount.map_or(name, |field| field.name)
+    }
+
+    /// The column with the name of the record that the reference column `name` stands for.
+    pub(super) fn reference_name(&self, name: &str) -> Option<&str> {
+        let field = self.references.iter().find(|column| column.name == name)?.field;
+        let mut own = self.references.iter().filter(|column| column.field == field);
+        own.find(|column| column.key.is_none()).map(|column| column.name.as_str())
     }
 
     /// Converts the cells of a row to an object as in JSON Lines. A row that ends early has empty
@@ -286,10 +308,17 @@ impl Converted {
             return;
         }
         let (shown, sign) = (shorten(&text), amounts.decimal.unwrap_or('.'));
-        let message = format!(
+        let mut message = format!(
             "\"{name}\" was {shown:?}; send an amount with at most two decimals, such as \
-             1299{sign}50. In a map, \"decimal\" and \"thousands\" set other signs."
+             1299{sign}50."
         );
+        message += match amounts.decimal {
+            None if text.contains(',') => {
+                " If the comma is a decimal sign, write decimal = \",\" below [formats] of a map. If \
+                 it separates thousands, write decimal = \".\"."
+            }
+            _ => " In a map, \"decimal\" and \"thousands\" set other signs.",
+        };
         self.faults.push((name.to_owned(), "invalid_int", message));
     }
 }
@@ -301,9 +330,13 @@ pub(super) struct AmountForm {
     pub thousands: Option<char>,
 }
 
+/// The codes of currencies that an amount may have in place of a sign.
+const CURRENCIES: [&str; 4] = ["EUR", "USD", "GBP", "CHF"];
+
 /// The cents of an amount such as `1299`, `$1,299.50` or, with the decimal sign `,`, `-1.299,50 €`.
 pub(super) fn cents_of(text: &str, form: AmountForm) -> Option<i64> {
     let is_currency = |letter: char| "€$£".contains(letter) || letter.is_whitespace();
+    let text = CURRENCIES.iter().fold(text.to_owned(), |text, code| text.replacen(code, "€", 1));
     let text = text.trim_matches(is_currency);
     let (sign, text) = match text.strip_prefix('-') {
         Some(text) => (-1, text.trim_start_matches(is_currency)),
@@ -337,6 +370,11 @@ pub(super) fn cents_of(text: &str, form: AmountForm) -> Option<i64> {
         return None;
     }
     format!("{digits}{decimals}").parse::<i64>().ok()?.checked_mul(sign)
+}
+
+/// A heading as fields are spelled.
+fn spelling(heading: &str) -> String {
+    heading.to_lowercase().replace([' ', '-'], "_")
 }
 
 /// Converts a cell to the type of its column. A cell that cannot be converted remains text, and
@@ -391,8 +429,11 @@ pub fn describe(resource: &'static Resource) -> Vec<Json> {
             stands_for(amount, "amount", "1299.00".into());
         }
         for column in columns.references.iter().filter(|column| column.field == field) {
-            let name = column.target.field("name").or(column.target.field("last_name"));
-            stands_for(&column.name, "text", column.key.or(name).map_or(Json::Null, example_of));
+            let example = match column.key {
+                Some(key) => example_of(key),
+                None => example_of_name(column.target),
+            };
+            stands_for(&column.name, "text", example);
         }
     }
     documents
@@ -401,6 +442,13 @@ pub fn describe(resource: &'static Resource) -> Vec<Json> {
 /// The example of a field, as JSON.
 fn example_of(field: &Field) -> Json {
     serde_json::from_str(field.example).unwrap_or_default()
+}
+
+fn example_of_name(resource: &Resource) -> Json {
+    let fields: Vec<_> = resource.fields.iter().collect();
+    let value = |field: &&Field| example_of(field).as_str().map_or(Value::Null, Value::of);
+    let values: Vec<_> = fields.iter().map(value).collect();
+    name_of(resource, &values).into()
 }
 
 /// The header of a file that a person can fill in. It has a number in place of an id, and an amount
@@ -493,6 +541,9 @@ mod tests {
             ("1299", None, Some(129_900)),
             ("€5", None, Some(500)),
             ("5 €", None, Some(500)),
+            ("1.299,50 EUR", Some(','), Some(129_950)),
+            ("EUR 5", None, Some(500)),
+            ("EUR", None, None),
             ("-£ 12.5", None, Some(-1250)),
             ("$1,299.50", None, Some(129_950)),
             ("$1,299", Some('.'), Some(129_900)),

@@ -22,17 +22,17 @@ pub(super) fn read_csv(
 ) -> Result<(), TransferError> {
     let encoding = map.encoding.filter(|encoding| *encoding != UTF_8);
     if encoding.is_none() {
-        return read_text(input, map.delimiter, false, take);
+        return read_text(input, map.delimiter, None, take);
     }
     let mut decoder = DecodeReaderBytesBuilder::new();
     let decoder = decoder.encoding(encoding).bom_override(true).build(input);
-    read_text(BufReader::with_capacity(BUFFER, decoder), map.delimiter, true, take)
+    read_text(BufReader::with_capacity(BUFFER, decoder), map.delimiter, encoding, take)
 }
 
 fn read_text(
     mut input: impl BufRead,
     delimiter: Option<char>,
-    is_decoded: bool,
+    encoding: Option<&'static Encoding>,
     take: &mut TakeRow<'_>,
 ) -> Result<(), TransferError> {
     let mut start = Vec::new();
@@ -41,7 +41,7 @@ fn read_text(
     let mut rows = CsvRows::new(Cursor::new(start).chain(input), delimiter);
     while let Some((place, row)) = rows.next()? {
         let row = match row {
-            Ok(cells) if is_decoded && has_other_encoding(&cells) => Err(OTHER_ENCODING),
+            Ok(cells) => find_other_encoding(encoding, &cells).map_or(Ok(cells), Err),
             row => row,
         };
         let row = row.map(|cells| InputRow::Cells(cells.into_iter().map(Cell::Text).collect()));
@@ -73,11 +73,23 @@ pub(super) fn read_json_lines(
     Ok(())
 }
 
-/// Whether a decoded row shows that the file has another encoding: Windows-1252 has no letter for
-/// the controls from U+0080 on.
-fn has_other_encoding(cells: &[String]) -> bool {
+/// The message about a decoded row which shows that the file has another encoding.
+fn find_other_encoding(
+    encoding: Option<&'static Encoding>,
+    cells: &[String],
+) -> Option<&'static str> {
+    let encoding = encoding?;
+    let row = cells.concat();
+    // The letters of other bytes are hardly ever UTF-8 by chance: `Ã¤`.
+    if encoding.is_single_byte() && !row.is_ascii() {
+        let (bytes, _, has_lost) = encoding.encode(&row);
+        if !has_lost && str::from_utf8(&bytes).is_ok() {
+            return Some(IS_UTF_8);
+        }
+    }
+    // Windows-1252 has no letter for the controls from U+0080 on.
     let is_wrong = |letter| matches!(letter, '\u{fffd}' | '\u{80}'..='\u{9f}');
-    cells.iter().any(|cell| cell.contains(is_wrong))
+    row.contains(is_wrong).then_some(OTHER_ENCODING)
 }
 
 #[derive(Debug)]
@@ -338,6 +350,8 @@ const WINDOWS_1252: &str = "The file is not UTF-8; it is probably Windows-1252. 
                             iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW";
 const DOS: &str = "The file is not UTF-8 and not Windows-1252; it is probably in a DOS code page. \
                    Save it as \"CSV UTF-8\", or convert it: iconv -f CP850 -t UTF-8 FILE > NEW";
+const IS_UTF_8: &str = "The row is UTF-8, but the map names another encoding. Remove \"encoding\" \
+                        from [formats], or write encoding = \"utf-8\".";
 const OTHER_ENCODING: &str = "The row does not fit the encoding of the map. Correct [formats]. If \
                               the file is in a DOS code page, convert it: \
                               iconv -f CP850 -t UTF-8 FILE > NEW";

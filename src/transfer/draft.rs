@@ -188,13 +188,22 @@ fn headings(columns: &Columns<'_>, cells: &[Cell]) -> Vec<Heading> {
         headings.push(Heading { text: cell.text().to_owned(), name, ..Heading::default() });
     }
     let mut set = Vec::new();
-    for (_, index, name) in pairs {
+    for (score, index, name) in pairs {
         let field = columns.field_of(name);
-        let Some(heading) = headings.get_mut(index) else { continue };
-        if heading.name.is_empty() && !set.contains(&field) {
+        let Some(heading) = headings.get_mut(index).filter(|one| one.name.is_empty()) else {
+            continue;
+        };
+        if !set.contains(&field) {
             set.push(field);
             heading.name.clone_from(name);
             heading.field = columns.resource.field(field);
+        } else if score >= SAME_WORD
+            && let Some(other) = columns.reference_name(name)
+            && !set.contains(&other)
+        {
+            // `Kunde` beside `Kundennr.` has names.
+            set.push(other);
+            other.clone_into(&mut heading.name);
         }
     }
     headings
@@ -220,6 +229,9 @@ fn is_negated(text: &str) -> bool {
     NEGATIONS.iter().any(|start| text.starts_with(start))
 }
 
+/// The score of a word that is exactly the text.
+const SAME_WORD: f64 = 2.0;
+
 /// How similar `text` is to the most similar word; 0 if to none.
 fn word_score(text: &str, words: &str) -> f64 {
     /// A shorter beginning says nothing.
@@ -228,7 +240,7 @@ fn word_score(text: &str, words: &str) -> f64 {
     for word in words.split(' ') {
         let likeness = similarity(text, word);
         let score = if text == word {
-            2.0
+            SAME_WORD
         } else if is_negated(text) != is_negated(word) {
             // "inaktiv" is not "aktiv".
             0.0
@@ -435,13 +447,13 @@ impl FormatGuess {
         }
         let [_, day_first, month_first, ..] = self.dates;
         let is_end = |heading: &Heading| heading.name.ends_with("_until");
-        let advice = if day_first > 0 && day_first == month_first {
-            "  # or months before days: \"MM/DD/YYYY\""
-        } else if chosen.contains(&"MMMM YYYY") && headings.iter().any(is_end) {
-            "  # a month is its first day, also at the end of a warranty or lease"
-        } else {
-            ""
-        };
+        let mut advice = String::new();
+        if day_first > 0 && day_first == month_first {
+            advice += "  # or months before days: \"MM/DD/YYYY\"";
+        }
+        if chosen.contains(&"MMMM YYYY") && headings.iter().any(is_end) {
+            advice += "  # a month is its first day, also at the end of a warranty or lease";
+        }
         let chosen: Vec<String> = chosen.into_iter().map(toml_text).collect();
         let mut lines = match chosen.as_slice() {
             [] => String::new(),

@@ -53,6 +53,13 @@ pub struct Imported {
     /// For each column of a workbook, the number of cells that show other characters around a
     /// number. The number alone is imported.
     pub decorated: Counts,
+    /// The headings of the map that the file does not have.
+    pub absent_headings: Vec<String>,
+    /// For each column, the rows whose cell counts as not edited, although the newest version of the
+    /// second in `updated_at` has another value.
+    pub earlier: BTreeMap<String, Vec<Place>>,
+    /// How many values that others have changed since the export are replaced.
+    pub set_back: u64,
 }
 
 type Counts = BTreeMap<String, u64>;
@@ -239,6 +246,7 @@ impl RowImporter<'_> {
             errors.push(RowError::new(place, key, "required", message));
         }
         if errors.is_empty() {
+            self.imported.absent_headings = known.absent_headings(&columns);
             self.header = Some(columns);
             return Ok(true);
         }
@@ -259,19 +267,30 @@ impl RowImporter<'_> {
         for name in &decorated {
             count(&mut self.imported.decorated, name);
         }
-        let draft = self.validator.validate(&object, &mut faults)?;
+        let draft = self.validator.validate(place, &object, &mut faults)?;
         if !faults.is_empty() {
             let mut errors = Vec::new();
-            for (field, code, message) in faults {
+            for (field, code, mut message) in faults {
+                let is_word = matches!(code, "not_in_list" | "invalid_bool");
+                if is_word && self.validator.columns.map.has_words(&field) {
+                    let section = format!("[values.{field}]");
+                    message += &format!(" The map has no such word in {section}; case matters.");
+                }
                 let mut error = RowError::new(place, &field, code, message);
                 let is_own = |column: &Column| column.used_name() == Some(&field);
                 let index = columns.iter().position(is_own);
                 let index = index.or(stray.filter(|_| field == "-"));
                 error.column = index.filter(|_| self.is_workbook).map(column_letters);
+                let column = index.and_then(|index| columns.get(index)).filter(|_| field != "-");
+                error.heading = column.and_then(|column| column.other_heading(&field));
                 errors.push(error);
             }
             return self.reject(errors);
         }
+        for name in self.validator.earlier.drain(..) {
+            self.imported.earlier.entry(name).or_default().push(place);
+        }
+        self.imported.set_back += self.validator.set_back as u64;
         let Some(draft) = draft else {
             self.imported.unchanged += 1;
             return Ok(());

@@ -158,6 +158,10 @@ impl Map {
         value.cloned().unwrap_or(word)
     }
 
+    pub(super) fn has_words(&self, field: &str) -> bool {
+        self.words.contains_key(field)
+    }
+
     /// Whether the map says that this custom field has dates.
     pub(super) fn has_dates(&self, name: &str) -> bool {
         self.custom_dates.contains(name)
@@ -175,7 +179,7 @@ impl Map {
         let mut message =
             format!("\"{name}\" was {:?}; write it as {}.", shorten(text), forms.join(" or "));
         if date.contains(':') {
-            message += " A date has no time: format the cell as a date, or leave the column out.";
+            message += " A date has no time: remove the time, or leave the column out.";
         }
         Err(message)
     }

@@ -90,18 +90,29 @@ impl Past {
     }
 
     /// The cell, unless an export of that moment had it. Of `custom`, the members that were edited.
-    pub(super) fn edited(&self, field: &Field, cell: &Json) -> Option<Json> {
+    /// `earlier` gets the names of the cells that only an earlier version of the second has.
+    pub(super) fn edited(
+        &self,
+        field: &Field,
+        cell: &Json,
+        earlier: &mut Vec<String>,
+    ) -> Option<Json> {
+        let mut is_seen = |name: &str, is_same: &dyn Fn(&Value) -> bool| {
+            let version = self.seen_in(field).position(is_same);
+            earlier.extend(version.filter(|version| *version > 0).map(|_| name.to_owned()));
+            version.is_some()
+        };
         let (Kind::Custom, Json::Object(members)) = (field.kind, cell) else {
-            let is_seen = self.seen_in(field).any(|value| is_same(field, value, cell));
+            let is_seen = is_seen(field.name, &|value| is_same(field, value, cell));
             return (!is_seen).then(|| cell.clone());
         };
         let mut edited = JsonObject::new();
         for (name, cell) in members {
-            let is_seen = |value: &Value| {
+            let is_same = |value: &Value| {
                 matches!(value, Value::Custom(custom)
                 if is_same_text(custom.get(name).map_or("", String::as_str), cell))
             };
-            if !self.seen_in(field).any(is_seen) {
+            if !is_seen(&format!("{CUSTOM_PREFIX}{name}"), &is_same) {
                 edited.insert(name.clone(), cell.clone());
             }
         }
@@ -136,6 +147,12 @@ impl Past {
             faults.push(fault(&name, message));
         }
         faults
+    }
+
+    /// How many fields that others have changed get another value.
+    pub(super) fn count_set_back(&self, now: &[Value], edited: &[Value]) -> usize {
+        let edits = differences(self.resource, now, edited);
+        edits.iter().filter(|(name, _)| self.changes.contains_key(name)).count()
     }
 
     /// Why the row's record is no longer found by its value in `key`.

@@ -122,6 +122,8 @@ fn any_version_of_the_second_of_the_export_is_no_edit() {
     for phone in ["1", "2", "3"] {
         let text = row(&format!("1,{phone},Ulm"));
         let outcome = fixture.import(by(&CUSTOMER, CSV, "id", NOW), text.as_bytes()).0;
+        let earlier = outcome.as_ref().unwrap().earlier.get("phone").map_or(0, Vec::len);
+        assert_eq!(earlier, usize::from(phone != "3"), "{phone}");
         assert_eq!(counts(outcome), (0, 0, 1), "{phone}");
     }
     // The last version of the second is compared with the present one.
@@ -239,11 +241,27 @@ fn references_are_named_by_what_people_know() {
             "line 5: employee_name: ambiguous_reference: Several employees have employee_name \
              \"Eva Maier\": 1 (P-1), 2 (P-2). Name one by its id or number.",
             "line 6: customer_name: customer_not_found: There is no customer with the name \
-             \"Nobody\". Create the customer first.",
+             \"Nobody\". Correct the name, or create the customer first.",
             "line 7: customer_id: bad_request: the employee P-1 works at the customer K-1, not \
              K-3; leave the customer out, or name another employee",
         ]
     );
+}
+
+#[test]
+fn a_conflict_of_a_reference_names_the_edited_column_and_a_cure() {
+    let fixture = people();
+    fixture.import(by(&EMPLOYEE, CSV, "id", LATER), b"id,customer_id\n1,2\n").0.unwrap();
+    let job = by(&EMPLOYEE, CSV, "id", NOW);
+    let row = |cells: &str| {
+        format!("id,customer_id,customer_number,customer_name,updated_at\n1,{cells},{EXPORTED}\n")
+    };
+    let errors = faults(&fixture, job, &row(",,Beck"));
+    let start =
+        "line 2: customer_name: changed_meanwhile: customer_id was 1 at the export, is 2 since";
+    let end = "3 in the file; to keep the present value, write it into customer_id, and empty customer_name";
+    assert!(errors[0].starts_with(start) && errors[0].ends_with(end), "{errors:?}");
+    assert_eq!(counts(fixture.import(job, row("2,,").as_bytes()).0), (0, 0, 1));
 }
 
 #[test]
@@ -273,7 +291,8 @@ fn the_readable_columns_of_a_merged_row_agree_with_its_id() {
     assert_eq!(counts(fixture.import(job, text.as_bytes()).0), (0, 0, 1));
     let text = format!("id,customer_number,updated_at\n1,K-2,{EXPORTED}\n");
     let errors = faults(&fixture, job, &text);
-    assert!(errors[0].starts_with("line 2: customer_id: changed_meanwhile: customer_id was 1 at"));
+    let start = "line 2: customer_number: changed_meanwhile: customer_id was 1 at";
+    assert!(errors[0].starts_with(start), "{errors:?}");
 }
 
 /// Makes a change as the API does.

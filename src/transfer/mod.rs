@@ -219,12 +219,15 @@ type CellFault = (String, &'static str, String);
 
 /// An error in a row of a file that is imported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
-#[error("{}: {field}: {code}: {message}", self.location())]
+#[error("{}: {}: {code}: {message}", self.location(), self.label())]
 pub struct RowError {
     #[serde(flatten)]
     pub place: Place,
     /// The name of the column or member, or `-` if the row is malformed.
     pub field: String,
+    /// The heading of the column, if it is another word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heading: Option<String>,
     /// The column of a workbook, such as `C`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
@@ -236,7 +239,13 @@ pub struct RowError {
 
 impl RowError {
     fn new(place: Place, field: &str, code: &'static str, message: String) -> RowError {
-        RowError { place, field: shorten(field).into_owned(), column: None, code, message }
+        let field = shorten(field).into_owned();
+        RowError { place, field, heading: None, column: None, code, message }
+    }
+
+    fn label(&self) -> String {
+        let heading = self.heading.as_ref().map(|heading| format!(" ({heading})"));
+        format!("{}{}", self.field, heading.unwrap_or_default())
     }
 
     /// The line of a text, or the cell or row of a workbook.

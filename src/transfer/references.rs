@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
+use super::CellFault;
 use super::columns::ReferenceColumn;
 use super::merge::{Past, is_same, is_same_text, shown};
 use super::row::Fault;
 use crate::clock::Timestamp;
-use crate::model::validation::{is_empty, normalize};
-use crate::model::{Field, ID, Json, JsonObject, RecordId, Resource, Rules, Value};
+use crate::model::validation::{is_empty, normalize, shorten};
+use crate::model::{EMPLOYEE, Field, ID, Json, JsonObject, RecordId, Resource, Rules, Value};
 use crate::store::{Reading, ReferenceFault, StoreError, find_referred, fold};
 
 /// A cell of a reference: the id, or a column that people can read.
@@ -35,6 +36,8 @@ pub(super) struct ReferenceFinder<'a> {
     columns: &'a [ReferenceColumn],
     /// The ids of a resource by the folded names of its records.
     names: HashMap<&'static str, HashMap<String, Vec<RecordId>>>,
+    /// The values of a key of a resource by their [`essence`].
+    keys: HashMap<(&'static str, &'static str), HashMap<String, String>>,
 }
 
 /// So many records are named in a fault.
@@ -42,7 +45,7 @@ const MAX_NAMED: usize = 10;
 
 impl<'a> ReferenceFinder<'a> {
     pub(super) fn new(reading: &'a Reading<'a>, columns: &'a [ReferenceColumn]) -> Self {
-        ReferenceFinder { reading, columns, names: HashMap::new() }
+        ReferenceFinder { reading, columns, names: HashMap::new(), keys: HashMap::new() }
     }
 
     /// The id of the record that the cells of a reference name together. `None` if they are absent.
@@ -70,7 +73,10 @@ impl<'a> ReferenceFinder<'a> {
         })? {
             Ok(RecordId(id)) => return Ok(Some(Value::Integer(id))),
             Err(ReferenceFault::Missing(index)) => {
-                let message = terms.get(index).map_or(String::new(), |term| term.missing(target));
+                let message = match terms.get(index) {
+                    Some(term) => self.describe_missing(target, term)?,
+                    None => String::new(),
+                };
                 (index, target.missing_code(), message)
             }
             Err(ReferenceFault::Contradiction(index)) => {
@@ -101,6 +107,21 @@ impl<'a> ReferenceFinder<'a> {
             }
         }
         own
+    }
+
+    /// Moves the fault of a reference from the id to the column that a person has edited.
+    pub(super) fn name_edited(
+        &self,
+        (id, code, message): CellFault,
+        edited: &JsonObject,
+    ) -> CellFault {
+        let is_filled = |name: &str| edited.get(name).is_some_and(|cell| !is_empty(cell));
+        let own = |column: &&ReferenceColumn| column.field.name == id && is_filled(&column.name);
+        let Some(ReferenceColumn { name, .. }) = self.columns.iter().rfind(own) else {
+            return (id, code, message);
+        };
+        let cure = format!("to keep the present value, write it into {id}, and empty {name}");
+        (name.clone(), code, format!("{message}; {cure}"))
     }
 
     /// The records for which all terms hold, at most [`MAX_NAMED`].
@@ -146,6 +167,58 @@ impl<'a> ReferenceFinder<'a> {
         Ok(self.names.entry(target.plural).or_default())
     }
 
+    /// A stored value of a key that is nearly `text`: a spreadsheet removes leading zeros.
+    pub(super) fn similar(
+        &mut self,
+        target: &'static Resource,
+        key: &'static Field,
+        text: &str,
+    ) -> Result<Option<&String>, StoreError> {
+        let index = (target.plural, key.name);
+        if !self.keys.contains_key(&index) {
+            let mut keys = HashMap::new();
+            self.reading.each(target, |record| {
+                if let Some(Value::Text(text)) = target.value(&record.values, key.name) {
+                    keys.insert(essence(text), text.clone());
+                }
+                Ok::<(), StoreError>(())
+            })?;
+            self.keys.insert(index, keys);
+        }
+        Ok(self.keys.entry(index).or_default().get(&essence(text)))
+    }
+
+    fn describe_missing(
+        &mut self,
+        target: &'static Resource,
+        term: &Term,
+    ) -> Result<String, StoreError> {
+        let (noun, value) = (target.name, shown(&json!(term.value)));
+        let key = match term.field {
+            Some(field) if *field == ID => {
+                let column = &term.column;
+                let message =
+                    format!("\"{column}\" was {value}, but there is no {noun} with this id.");
+                return Ok(message);
+            }
+            Some(field) => field.name,
+            None => "name",
+        };
+        let mut message = format!("There is no {noun} with the {key} {value}");
+        if let (Some(field), Value::Text(text)) = (term.field, &term.value)
+            && let Some(similar) = self.similar(target, field, text)?
+        {
+            message += &format!(", but {:?} exists", shorten(similar));
+        }
+        if let (None, true, Value::Text(text)) = (term.field, *target == EMPLOYEE, &term.value)
+            && let Some((family, given)) = text.split_once(", ")
+        {
+            let name = format!("{given} {family}");
+            return Ok(format!("{message}. Write the given name first: {:?}.", shorten(&name)));
+        }
+        Ok(format!("{message}. Correct the {key}, or create the {noun} first."))
+    }
+
     /// The cells of a reference, unless all are unedited: the id is as then, and the readable cells
     /// agree with the record that it named.
     pub(super) fn edited(
@@ -153,9 +226,10 @@ impl<'a> ReferenceFinder<'a> {
         field: &Field,
         cells: &JsonObject,
         past: &Past,
+        earlier: &mut Vec<String>,
     ) -> Result<JsonObject, Fault> {
         let cells = self.cells(field, cells);
-        for id in past.seen_in(field) {
+        for (version, id) in past.seen_in(field).enumerate() {
             let mut edited = Vec::new();
             for cell in &cells {
                 if !self.agrees(field, id, cell, past.moment)? {
@@ -163,6 +237,7 @@ impl<'a> ReferenceFinder<'a> {
                 }
             }
             if edited.is_empty() {
+                earlier.extend((version > 0).then(|| field.name.to_owned()));
                 return Ok(JsonObject::new());
             }
             let keeps_id = cells.iter().any(|cell| {
@@ -253,6 +328,12 @@ pub(super) fn name_of(resource: &Resource, values: &[Value]) -> String {
     name
 }
 
+/// The key without leading zeros, spaces and the case of letters.
+fn essence(key: &str) -> String {
+    let key: String = key.to_lowercase().split_whitespace().collect();
+    key.trim_start_matches('0').to_owned()
+}
+
 /// A name without case, in NFC, with single spaces.
 fn folded(name: &str) -> String {
     let words: Vec<&str> = name.split_whitespace().collect();
@@ -262,16 +343,6 @@ fn folded(name: &str) -> String {
 impl Term {
     pub(super) fn of(field: &'static Field, value: &Value) -> Term {
         Term { column: field.name.to_owned(), field: Some(field), value: value.clone() }
-    }
-
-    fn missing(&self, target: &Resource) -> String {
-        let (noun, value) = (target.name, shown(&json!(self.value)));
-        if self.field == Some(&ID) {
-            let column = &self.column;
-            return format!("\"{column}\" was {value}, but there is no {noun} with this id.");
-        }
-        let key = self.field.map_or("name", |field| field.name);
-        format!("There is no {noun} with the {key} {value}. Create the {noun} first.")
     }
 }
 

@@ -1,12 +1,12 @@
 //! The validation of one row: the rules of the API, references by what people know, and the merge
 //! with what others have changed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use super::CellFault;
 use super::columns::Columns;
 use super::merge::{Past, shown};
 use super::references::{ReferenceFinder, Term};
+use super::{CellFault, Place};
 use crate::clock::Timestamp;
 use crate::model::validation::is_empty;
 use crate::model::{
@@ -51,6 +51,8 @@ impl Mode {
 
 /// The maximum id that an import keeps. The upper half of all ids remains for new records.
 const MAX_ID: i64 = i64::MAX / 2;
+
+const NEW_ROWS: &str = "Put new rows into a file of their own, and import it without --update-by.";
 
 /// Why a part of a row cannot be taken.
 #[derive(Debug)]
@@ -120,11 +122,14 @@ pub(super) struct RowValidator<'a> {
     pub mode: Mode,
     /// Whether rows with `updated_at` are merged with what others have changed.
     is_merging: bool,
+    /// The cells of the row that count as not edited, and have no value of the newest version that
+    /// its author may have seen.
+    pub earlier: Vec<String>,
+    /// How many values of others the row replaces, because it is not merged.
+    pub set_back: usize,
     finder: ReferenceFinder<'a>,
-    /// The values so far in the column of [`Mode::key`].
-    seen: HashSet<Value>,
-    /// The stored values of that field by their [`essence`], once a row has found no record.
-    stored_keys: Option<HashMap<String, String>>,
+    /// The values so far in the column of [`Mode::key`], each with its first row.
+    seen: HashMap<Value, Place>,
     /// The records by their former values of that field, once a row of an export has found none.
     former_keys: Option<HashMap<String, Vec<RecordId>>>,
 }
@@ -145,9 +150,10 @@ impl<'a> RowValidator<'a> {
             reading,
             mode,
             is_merging,
+            earlier: Vec::new(),
+            set_back: 0,
             finder: ReferenceFinder::new(reading, &columns.references),
-            seen: HashSet::new(),
-            stored_keys: None,
+            seen: HashMap::new(),
             former_keys: None,
         }
     }
@@ -156,11 +162,18 @@ impl<'a> RowValidator<'a> {
     /// are added. `cells` has the columns that the file has, without the cells with faults.
     pub(super) fn validate(
         &mut self,
+        place: Place,
         cells: &JsonObject,
         faults: &mut Vec<CellFault>,
     ) -> Result<Option<Draft>, StoreError> {
         let resource = self.columns.resource;
-        let (target, merged) = match keep(faults, self.find_target(cells))? {
+        (self.earlier, self.set_back) = (Vec::new(), 0);
+        if self.is_new_in_list(cells, faults) {
+            let message = format!("\"{}\" is empty. {NEW_ROWS}", ID.name);
+            faults.push((ID.name.to_owned(), "required", message));
+            return Ok(None);
+        }
+        let (target, merged) = match keep(faults, self.find_target(place, cells))? {
             Some(Some((target, merged))) => (Some(target), merged),
             Some(None) => return Ok(None),
             None => (None, None),
@@ -199,17 +212,36 @@ impl<'a> RowValidator<'a> {
         // Without a target there is a fault already.
         let draft = Draft::new(resource, target.unwrap_or(Target::New(None)), &values);
         let Some(mut draft) = keep(faults, draft)? else { return Ok(None) };
-        if let (Some((past, _)), Target::Stored(record)) = (&merged, &draft.target) {
-            faults.extend(past.conflicts(&record.values, &draft.values));
+        if let (Some((past, edited)), Target::Stored(record)) = (&merged, &draft.target) {
+            let conflicts = past.conflicts(&record.values, &draft.values);
+            let named = conflicts.into_iter().map(|fault| self.finder.name_edited(fault, edited));
+            faults.extend(named);
         }
         if !faults.is_empty() {
             return Ok(None);
         }
+        self.set_back = self.count_set_back(cells, &draft)?;
         // An empty cell names no customer beside an employee.
         let names_customer =
             values.iter().any(|(field, value)| field.name == CUSTOMER_ID && *value != Value::Null);
         let owned = self.set_owner(&mut draft, names_customer);
         Ok(keep(faults, owned)?.map(|()| draft))
+    }
+
+    /// Whether the row was added to an exported list. Its other cells are not to blame.
+    fn is_new_in_list(&self, cells: &JsonObject, faults: &[CellFault]) -> bool {
+        matches!(self.mode, Mode::UpdateBy(key) if *key == ID)
+            && cells.get(ID.name).is_none_or(is_empty)
+            && faults.iter().all(|(column, ..)| column != ID.name)
+    }
+
+    fn count_set_back(&self, cells: &JsonObject, draft: &Draft) -> Result<usize, StoreError> {
+        let Target::Stored(record) = &draft.target else { return Ok(0) };
+        // Without a readable time, the row has seen nothing.
+        let moment = if self.is_merging { None } else { read_moment(cells).ok().flatten() };
+        let Some(moment) = moment else { return Ok(0) };
+        let past = Past::find(self.reading, draft.resource, record.id, moment)?;
+        Ok(past.count_set_back(&record.values, &draft.values))
     }
 
     /// Gives a device the customer of its employee. The fault names both as people do.
@@ -229,15 +261,17 @@ impl<'a> RowValidator<'a> {
         Err(Fault::cell(CUSTOMER_ID, "bad_request", message))
     }
 
-    fn find_target(&mut self, cells: &JsonObject) -> Result<RowTarget, Fault> {
+    fn find_target(&mut self, place: Place, cells: &JsonObject) -> Result<RowTarget, Fault> {
         let Some(key) = self.mode.key() else { return Ok(Some((Target::New(None), None))) };
-        let moment = self.read_moment(cells)?;
+        let moment = if self.is_merging { read_moment(cells)? } else { None };
         let value = check_key(key, cells)?;
         let is_kept = matches!(self.mode, Mode::KeepIds);
-        if !self.seen.insert(value.clone()) {
+        if let Some(earlier) = self.seen.get(&value) {
             let code = if is_kept { "duplicate_id" } else { "ambiguous_record" };
-            return Err(Fault::cell(key.name, code, "An earlier row has the same value."));
+            let message = format!("The row at {earlier} has the same value. Keep one of them.");
+            return Err(Fault::cell(key.name, code, message));
         }
+        self.seen.insert(value.clone(), place);
         if let (true, Value::Integer(id)) = (is_kept, &value) {
             return Ok(Some((Target::New(Some(RecordId(*id))), None)));
         }
@@ -257,25 +291,6 @@ impl<'a> RowValidator<'a> {
             }
         };
         Ok(Some((target, None)))
-    }
-
-    /// The moment in the column `updated_at` of a row that is merged.
-    fn read_moment(&self, cells: &JsonObject) -> Result<Option<Timestamp>, Fault> {
-        let cell = cells.get(UPDATED_AT.name).filter(|cell| self.is_merging && !is_empty(cell));
-        let Some(cell) = cell else { return Ok(None) };
-        let text = cell.as_str().unwrap_or_default().trim();
-        // A cell with a date has no time zone, and at midnight no time.
-        let forms = [text.to_owned(), format!("{text}Z"), format!("{text}T00:00:00Z")];
-        let moment = forms.iter().find_map(|text| text.parse().ok());
-        moment.map(Some).ok_or_else(|| {
-            let message = format!(
-                "\"{}\" was {}; leave it as the export has it, such as 2026-11-29T14:03:25Z, or \
-                 empty it",
-                UPDATED_AT.name,
-                shown(cell)
-            );
-            Fault::cell(UPDATED_AT.name, "invalid_date", message)
-        })
     }
 
     /// The record that the author of a row has seen at `moment`. `found` has the row's value in
@@ -324,9 +339,9 @@ impl<'a> RowValidator<'a> {
             let message = format!("the {noun} has changed, and the change log no longer says how");
             return changed_meanwhile(UPDATED_AT.name, message);
         }
+        let cure = if *key == ID { NEW_ROWS } else { "Empty it to create a record." };
         let message = format!(
-            "No {noun} had the {name} {} then. A row with \"{}\" is a row of an export; empty it to \
-             create a record.",
+            "No {noun} had the {name} {} then. A row with \"{}\" is a row of an export. {cure}",
             shown(&serde_json::json!(value)),
             UPDATED_AT.name
         );
@@ -358,13 +373,13 @@ impl<'a> RowValidator<'a> {
     }
 
     /// The cells of a row that differ from what its author has seen.
-    fn edited(&self, past: &Past, cells: &JsonObject) -> Result<JsonObject, Fault> {
-        let mut edited = JsonObject::new();
+    fn edited(&mut self, past: &Past, cells: &JsonObject) -> Result<JsonObject, Fault> {
+        let (mut edited, earlier) = (JsonObject::new(), &mut self.earlier);
         for field in self.columns.resource.fields {
             if field.references.is_some() {
-                edited.extend(self.finder.edited(field, cells, past)?);
+                edited.extend(self.finder.edited(field, cells, past, earlier)?);
             } else if let Some(cell) =
-                cells.get(field.name).and_then(|cell| past.edited(field, cell))
+                cells.get(field.name).and_then(|cell| past.edited(field, cell, earlier))
             {
                 edited.insert(field.name.to_owned(), cell);
             }
@@ -374,20 +389,10 @@ impl<'a> RowValidator<'a> {
 
     /// Refuses a new record if a stored record has nearly the same key: a spreadsheet removes zeros,
     /// and the row would make a double of that record.
-    fn guard(&mut self, key: &Field, value: &Value) -> Result<(), Fault> {
+    fn guard(&mut self, key: &'static Field, value: &Value) -> Result<(), Fault> {
         let Value::Text(text) = value else { return Ok(()) };
-        if self.stored_keys.is_none() {
-            let (mut keys, resource) = (HashMap::new(), self.columns.resource);
-            self.reading.each(resource, |record| {
-                if let Some(Value::Text(text)) = resource.value(&record.values, key.name) {
-                    keys.insert(essence(text), text.clone());
-                }
-                Ok::<(), StoreError>(())
-            })?;
-            self.stored_keys = Some(keys);
-        }
-        let stored = self.stored_keys.as_ref().and_then(|stored| stored.get(&essence(text)));
-        let Some(similar) = stored else { return Ok(()) };
+        let similar = self.finder.similar(self.columns.resource, key, text)?;
+        let Some(similar) = similar else { return Ok(()) };
         let cause = match similar.trim_start_matches('0') == text.trim_start_matches('0') {
             true => "the spreadsheet may have removed zeros",
             false => "write it in the same way",
@@ -396,6 +401,25 @@ impl<'a> RowValidator<'a> {
         let message = format!("{name} {text:?} matches no record, but {similar:?} exists; {cause}");
         Err(Fault::cell(name, "similar_record", message))
     }
+}
+
+/// The moment in the column `updated_at`.
+fn read_moment(cells: &JsonObject) -> Result<Option<Timestamp>, Fault> {
+    let cell = cells.get(UPDATED_AT.name).filter(|cell| !is_empty(cell));
+    let Some(cell) = cell else { return Ok(None) };
+    let text = cell.as_str().unwrap_or_default().trim();
+    // A cell with a date has no time zone, and at midnight no time.
+    let forms = [text.to_owned(), format!("{text}Z"), format!("{text}T00:00:00Z")];
+    let moment = forms.iter().find_map(|text| text.parse().ok());
+    moment.map(Some).ok_or_else(|| {
+        let message = format!(
+            "\"{}\" was {}; leave it as the export has it, such as 2026-11-29T14:03:25Z, or \
+             empty it",
+            UPDATED_AT.name,
+            shown(cell)
+        );
+        Fault::cell(UPDATED_AT.name, "invalid_date", message)
+    })
 }
 
 /// The value of the row in the column that says which record it stands for.
@@ -414,10 +438,4 @@ fn check_key(field: &Field, cells: &JsonObject) -> Result<Value, Fault> {
         Json::String(text) => Ok(Value::of(text.trim())),
         input => Ok(field.check(input)?),
     }
-}
-
-/// The key without leading zeros, spaces and the case of letters.
-fn essence(key: &str) -> String {
-    let key: String = key.to_lowercase().split_whitespace().collect();
-    key.trim_start_matches('0').to_owned()
 }

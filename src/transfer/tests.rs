@@ -379,8 +379,32 @@ fn a_map_gives_names_words_and_formats() {
     assert_eq!(records[2], ["PC", "", "2024-02-29", "", "laptop", "true"]);
     let text = b"Ger\xe4t;Preis;Kaufdatum\nPC;1299.50;31/12/69\nPC;1.29,00;1.1.202\n";
     let (_, errors) = fixture.import_with(MAP, import(&HARDWARE, CSV), text);
-    let codes = ["purchase_cost: invalid_int", "purchase_date: invalid_date"];
+    let codes = ["purchase_cost (Preis): invalid_int", "purchase_date (Kaufdatum): invalid_date"];
     assert!((0..4).all(|n| errors[n].contains(codes[n % 2])), "{errors:?}");
+}
+
+#[test]
+fn a_map_that_does_not_fit_the_file_is_a_fault_or_a_warning() {
+    let fixture = Fixture::new();
+    let encoding = "[formats]\nencoding = \"windows-1252\"\n";
+    for text in ["name\nBäckerei\n", "name,Gerät\nA,\n"] {
+        let (outcome, errors) =
+            fixture.import_with(encoding, import(&CUSTOMER, CSV), text.as_bytes());
+        assert!(outcome.is_err() && errors.len() == 1, "{errors:?}");
+        assert!(errors[0].contains("The row is UTF-8, but the map"), "{errors:?}");
+    }
+    for text in [&b"name\nB\xe4ckerei\n"[..], "\u{feff}name\nBäckerei\n".as_bytes()] {
+        let (outcome, errors) = fixture.import_with(encoding, import(&CUSTOMER, CSV), text);
+        assert_eq!((counts(outcome), errors), ((1, 0, 0), Vec::new()));
+    }
+    let map = "other_columns = \"ignore\"\n[columns]\n\"Ort Neu\" = \"city\"\nFirma = \"name\"\nX = \"\"\n";
+    let (outcome, _) =
+        fixture.import_with(map, import(&CUSTOMER, CSV), b"Firma,Ort neu\nAda,Ulm\n");
+    assert_eq!(outcome.unwrap().absent_headings, ["Ort Neu"]);
+    let (_, errors) =
+        fixture.import_with(map, import(&CUSTOMER, CSV), b"Firma,Status\nAda,x\n,active\n");
+    assert!(errors[0].starts_with("line 2: status: not_in_list: "), "{errors:?}");
+    assert!(errors[1].starts_with("line 3: name (Firma): required: "), "{errors:?}");
 }
 
 #[test]
@@ -640,6 +664,32 @@ fn a_row_that_cannot_be_taken_for_an_update_says_why() {
     );
 }
 
+/// A row that the person has added to an exported list, and a row that stands twice.
+#[test]
+fn the_fault_of_a_row_says_what_to_do_with_it() {
+    let fixture = Fixture::new();
+    fixture.accepts(&CUSTOMER, CSV, "name,customer_number\nEins,01001\n");
+    let text = b"id,name,status,updated_at\n,Neu,,\n1,Eins,active,\n1,Eins,active,\n";
+    let (_, errors) = fixture.import(update(&CUSTOMER, CSV, "id"), text);
+    let expected = [
+        "line 2: id: required: \"id\" is empty. Put new rows into a file of their own, and import it \
+         without --update-by.",
+        "line 4: id: ambiguous_record: The row at line 3 has the same value. Keep one of them.",
+    ];
+    assert_eq!(errors, expected);
+    let text = b"customer_number,first_name\n1001,Eva\n";
+    let (_, errors) = fixture.import(import(&EMPLOYEE, CSV), text);
+    let expected = "line 2: customer_number: customer_not_found: There is no customer with the \
+                    customer_number \"1001\", but \"01001\" exists. Correct the customer_number, or \
+                    create the customer first.";
+    assert_eq!(errors, [expected]);
+    let text = "name,customer_number,employee_name,purchase_cost\nPC,,\"Müller, Eva\",\n\
+                PC,01001,,\"€1,299\"\n";
+    let (_, errors) = fixture.import(import(&HARDWARE, CSV), text.as_bytes());
+    assert!(errors[0].ends_with("Write the given name first: \"Eva Müller\"."), "{errors:?}");
+    assert!(errors[1].contains("write decimal = \",\" below [formats]"), "{errors:?}");
+}
+
 #[test]
 fn a_line_that_ends_early_says_so() {
     let (_, errors) = Fixture::new().import(import(&CUSTOMER, JSON), b"{\"name\": \"Eins\"");
@@ -860,7 +910,7 @@ fn a_cell_without_a_value_is_a_fault_of_its_place() {
         (
             &number(5, "45366.5"),
             "invalid_date: \"purchase_date\" was \"2024-03-15T12:00:00\"; write it as \
-             YYYY-MM-DD. A date has no time: format the cell as a date, or leave the column out.",
+             YYYY-MM-DD. A date has no time: remove the time, or leave the column out.",
         ),
     ] {
         let errors = fault(cell);

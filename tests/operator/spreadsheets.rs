@@ -136,16 +136,13 @@ fn the_recipe_of_a_list_of_devices_works_as_printed() {
     let data_dir = DataDir::new(false);
     let tenant = data_dir.tenant("acme");
     let home = data_dir.home();
-    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/recipes/geraete.csv");
-    fs::copy(recipe, home.join("geraete.csv")).unwrap();
+    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/recipes");
+    for file in ["kunden.csv", "kunden.toml", "personen.csv", "geraete.csv"] {
+        fs::copy(recipes.join(file), home.join(file)).unwrap();
+    }
     let run = |words: &[&str]| data_dir.cli(words).done().stdout;
-    let people = "name,customer_number\nMüller & Söhne GmbH,00001\nBäckerei Beck,00002\n";
-    fs::write(home.join("c.csv"), people).unwrap();
-    let people = "customer_number,first_name,last_name,email\n00001,Eva,Maier,eva@mueller.example\n\
-                  00002,Tom,Beck,tom@beck.example\n";
-    fs::write(home.join("e.csv"), people).unwrap();
-    run(&["import", "acme", "customers", "c.csv"]);
-    run(&["import", "acme", "employees", "e.csv"]);
+    run(&["import", "acme", "customers", "kunden.csv", "--map", "kunden.toml"]);
+    run(&["import", "acme", "employees", "personen.csv"]);
 
     let import = ["import", "acme", "hardware", "geraete.csv"];
     fs::write(home.join("geraete.toml"), run(&[&import[..], &["--draft-map"]].concat())).unwrap();
@@ -510,6 +507,17 @@ fn a_draft_looks_into_the_cells() {
     for line in [r#""Kunde" = "customer_name""#, r#""Anwender" = "employee_number""#] {
         assert!(hardware.contains(line), "{hardware}");
     }
+    let rows = "Gerät;Kundennr.;Kunde;gekauft am;Garantie bis\nPC;K-1;;01/02/2026;März 2027\n\
+                PC;;Beck;;\n";
+    fs::write(data_dir.home().join("p.csv"), rows).unwrap();
+    let hardware = draft("hardware");
+    for line in [
+        r#""Kundennr." = "customer_number""#,
+        r#""Kunde" = "customer_name""#,
+        "  # or months before days: \"MM/DD/YYYY\"  # a month is its first day",
+    ] {
+        assert!(hardware.contains(line), "{hardware}");
+    }
 }
 
 #[test]
@@ -579,6 +587,39 @@ fn a_list_that_is_a_week_old_overwrites_nothing() {
         "city": {"old": "Bonn", "new": "Dresden"}});
     let change = json!({"line": 2, "row": 2, "id": 1, "name": "Müller", "fields": fields});
     assert_eq!((&document["changes"], &document["changed"]), (&json!([change]), &json!(1)));
+    let output = import("list.csv", &["--overwrite", "--dry-run"]).done();
+    let warning = "--overwrite takes back 2 values that others have changed since the export.";
+    assert!(output.stderr.contains(warning), "{output:?}");
+}
+
+#[test]
+fn an_edit_back_to_a_value_of_the_same_second_is_named_and_has_a_cure() {
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    let home = data_dir.home();
+    fs::write(home.join("new.csv"), "name,phone\nMüller,1\n").unwrap();
+    data_dir.cli(&["import", "acme", "customers", "new.csv"]).done();
+    let import = || data_dir.cli(&["import", "acme", "customers", "list.csv", "--update-by", "id"]);
+    fs::write(home.join("list.csv"), "id,phone\n1,2\n").unwrap();
+    import().done();
+    database(&tenant.file())
+        .execute_batch(
+            "UPDATE changes SET at = (SELECT min(at) FROM changes);
+             UPDATE customers SET updated_at = (SELECT min(at) FROM changes),
+               created_at = updated_at;",
+        )
+        .unwrap();
+    let list = data_dir.cli(&["export", "acme", "customers", "--format", "csv"]).done().stdout;
+    let list = list.replace(",2,", ",1,");
+    fs::write(home.join("list.csv"), &list).unwrap();
+    let output = import().done();
+    assert!(output.stdout.contains("0 changed, 1 unchanged"), "{output:?}");
+    assert!(output.stderr.contains("warning: phone is not stored from line 2: "), "{output:?}");
+    // The cure of the message.
+    let (before, _) = list.trim_end().rsplit_once(',').unwrap();
+    fs::write(home.join("list.csv"), format!("{before},\n")).unwrap();
+    let output = import().done();
+    assert!(output.stdout.contains("phone \"2\" → \"1\""), "{output:?}");
 }
 
 #[test]
