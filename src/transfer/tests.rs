@@ -425,6 +425,8 @@ fn a_date_is_read_by_its_form() {
     for (form, text, date) in [
         ("D.M.YY", "16.12.2017", "2017-12-16"),
         ("DD.MM.YYYY", "1.2.24", "2024-02-01"),
+        ("DD.MM.YYYY", "31.12.68", "2068-12-31"),
+        ("DD.MM.YYYY", "1.1.69", "1969-01-01"),
         ("YYMMDD", "240131", "2024-01-31"),
         ("DDMMYYYY", "31012024", "2024-01-31"),
         ("MMMM YYYY", "MÄRZ 2019", "2019-03-01"),
@@ -446,6 +448,7 @@ fn a_fault_of_a_map_names_its_line() {
         ("[formats]\n\ndates = \"\"", "line 3: Unknown field `dates`, expected one of `date`"),
         ("[formats]\ndate = 1", "line 2: The form of a date is a text, or an array of texts"),
         ("[formats]\ndate = \"DD.MM\"", "line 2: \"date\" has a day, a month and a year"),
+        ("[formats]\ndate = \"DD.MM.JJJJ YYYY\"", "line 2: \"date\" has a day, a month and a year"),
         ("[formats]\ndecimal = \";\"", "line 2: \"decimal\" is \",\" or \".\"."),
         ("[formats]\nencoding = \"latin-99\"", "line 2: Unknown encoding"),
         ("other_columns = \"drop\"", "line 1: Unknown variant `drop`, expected `ignore`"),

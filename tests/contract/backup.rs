@@ -36,6 +36,7 @@ fn a_backup_is_a_private_directory_named_by_its_time() {
         let path = directory.join(file["path"].as_str().unwrap());
         let sum = Command::new("sha256sum").arg(&path).output().unwrap().stdout;
         assert!(sum.starts_with(file["sha256"].as_str().unwrap().as_bytes()), "{file}");
+        assert_eq!(file["bytes"], path.metadata().unwrap().len());
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
     assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
@@ -138,6 +139,23 @@ fn a_missing_or_damaged_file_is_restored_while_the_server_runs() {
     api.get("/customers.php").fails_with(503, "tenant_unavailable");
     restore();
     server.cli(&["check"]).done();
+}
+
+/// Before the content is replaced, the old file is read for the ids that were used.
+#[test]
+fn a_file_that_can_be_opened_and_not_read_is_restored() {
+    let data_dir = DataDir::new(false);
+    let file = data_dir.tenant("acme").file();
+    data_dir.cli(&["backup", "backups"]).done();
+    let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_sequence'";
+    let page: u32 = database(&file).query_row(page, [], |row| row.get(0)).unwrap();
+    let mut torn = std::fs::read(&file).unwrap();
+    let begin = (page as usize - 1) * 4096;
+    torn[begin..begin + 4096].fill(b'x');
+    std::fs::write(&file, torn).unwrap();
+    data_dir.cli(&["check"]).ends_with(1);
+    data_dir.cli(&["restore", "backups", "acme", "--force"]).done();
+    data_dir.cli(&["check"]).done();
 }
 
 /// Another process that opens and closes a tenant's file must not remove the write-ahead log that

@@ -118,12 +118,23 @@ fn a_list_of_faults_ends() {
 #[test]
 fn a_draft_reads_the_start_of_a_file() {
     let shop = Shop::new();
-    let rows = format!("Good,aktiv,{}\n", "y".repeat(1_000_000)).repeat(17);
-    shop.write("a.csv", format!("name,status,notes\n{rows}Good,inaktiv,\n"));
+    let rows = format!("Good,{},aktiv\n", "y".repeat(1_000_000)).repeat(17);
+    shop.write("a.csv", format!("name,notes,status\n{rows}Good,,inaktiv\n"));
     let draft = shop.import("customers", "a.csv", &["--draft-map"]).done().stdout;
     assert!(draft.contains("\"aktiv\"") && !draft.contains("\"inaktiv\""), "{draft}");
     shop.write("b.csv", "a".repeat(20_000_000));
     shop.import("customers", "b.csv", &["--draft-map"]).fails_saying("more than 1 MiB");
+}
+
+#[test]
+fn a_name_of_many_records_lists_ten_of_them() {
+    let shop = Shop::new();
+    shop.write("c.csv", format!("name\n{}", "Müller\n".repeat(11)));
+    shop.import("customers", "c.csv", &[]).done();
+    shop.write("e.csv", "customer_name,email\nMüller,eva@mueller.example\n");
+    let output = shop.import("employees", "e.csv", &[]).ends_with(1);
+    let listed = ": 1, 2, 3, 4, 5, 6, 7, 8, 9, 10. Name one by its id or number.\n";
+    assert!(output.stderr.contains(listed), "{output:?}");
 }
 
 #[test]
@@ -283,11 +294,12 @@ fn an_import_warns_of_what_a_person_may_not_have_intended() {
         other.write("b.csv", rows);
         other.import("customers", "b.csv", &["--update-by", "customer_number", "--dry-run"]).done()
     };
-    let output = update(customers(10, "10", "") + "K-20,Eins,01021,\n");
-    let warning = "warning: postal_code loses leading zeros, a plus sign or digits in 10 records. ";
+    let output = update(customers(20, "10", "") + "K-30,Eins,01031,\n");
+    let warning = "warning: postal_code loses leading zeros, a plus sign or digits in 20 records. ";
     assert!(output.stderr.starts_with(warning), "{output:?}");
-    let counted = "\n11 records change: postal_code 11\nline 2: customer 1 \"Eins\": ";
+    let counted = "\n21 records change: postal_code 21\nline 2: customer 1 \"Eins\": ";
     assert!(output.stdout.contains(counted), "{output:?}");
+    assert!(output.stdout.ends_with("\n… and 1 more\n"), "{output:?}");
     let output =
         update(customers(1_100, "10", "changed").replacen("K-10,Eins,1010", "K-10,Eins,01010", 1));
     let changes = "0 created, 1,100 changed, 1 unchanged\n\

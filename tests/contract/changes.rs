@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::imports::write_rows;
 use crate::support::contract::is_timestamp;
 use crate::support::{ALL, Api, DataDir, Setup, TestServer, database, until, uuid};
 
@@ -500,6 +501,17 @@ fn entries_are_removed_after_their_time() {
     api.get(&format!("{CHANGES}?cursor={start}")).fails_with(410, "changes_gone");
     assert_eq!(entries(&api, &format!("?cursor={end}")).len(), 8);
     server.cli(&["check"]).done();
+}
+
+#[test]
+fn one_write_removes_all_entries_whose_time_is_over() {
+    let server = keeping_a_day();
+    let tenant = server.tenant("acme");
+    write_rows(&server, "c.csv", 2_500);
+    server.cli(&["import", "acme", "customers", "c.csv"]).done();
+    make_old(&tenant.file());
+    tenant.with_scopes(ALL).customer("New");
+    until("the old entries are removed", || (kept(&tenant.file()) == 1).then_some(()));
 }
 
 #[test]

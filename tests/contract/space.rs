@@ -163,6 +163,7 @@ fn a_full_disk_ends_no_server(server: &TestServer, directory: &Path) {
     open.get(RECORDS).is(200);
     fill(directory, 64 << 10);
     open.get(RECORDS).is(200);
+    server.cli(&["export", "open", "customers"]).done();
     idle.get(RECORDS).fails_with(503, "tenant_unavailable");
     server.cli(&["export", "idle", "customers"]).fails_saying("the disk is full");
     fs::remove_file(directory.join("ballast")).unwrap();

@@ -34,6 +34,7 @@ fn a_request_whose_client_disconnected_has_a_line_with_the_status_499() {
             Some(())
         });
     }
+    assert!(!fixture.server.log().contains("ERROR"), "nothing is wrong with the server");
 }
 
 #[test]

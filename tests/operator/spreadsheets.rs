@@ -159,13 +159,14 @@ fn the_recipe_of_a_list_of_devices_works_as_printed() {
     assert_eq!(values, expected);
 
     let backdate = "UPDATE hardware SET updated_at = '2026-11-20T08:00:00Z',
-                      created_at = '2026-11-20T08:00:00Z';
+                      created_at = '2026-11-19T08:00:00Z';
                     UPDATE changes SET at = '2026-11-20T08:00:00Z';";
     database(&tenant.file()).execute_batch(backdate).unwrap();
     run(&["export", "acme", "hardware", "--names", "--output", "liste.csv"]);
     fs::write(home.join("office.csv"), "id,status\n1,in_repair\n").unwrap();
     run(&["import", "acme", "hardware", "office.csv", "--update-by", "id"]);
     let list = fs::read_to_string(home.join("liste.csv")).unwrap();
+    assert!(list.contains("2026-11-19T08:00:00Z,2026-11-20T08:00:00Z"), "{list}");
     fs::write(home.join("liste.csv"), list.replace("ThinkPad T14", "ThinkPad T14 (Eva)")).unwrap();
     let update = ["import", "acme", "hardware", "liste.csv", "--update-by", "id"];
     let said = run(&update);
@@ -186,6 +187,7 @@ fn an_exported_workbook_is_imported_without_a_change() {
     let again =
         data_dir.cli(&["import", "acme", "customers", "w.xlsx", "--update-by", "id"]).done();
     assert!(again.stdout.contains("0 changed, 2 unchanged"), "{}", again.stdout);
+    assert!(!again.stderr.contains("sheet"), "there is no other one: {}", again.stderr);
 }
 
 #[test]
@@ -635,7 +637,7 @@ fn an_export_with_names_goes_back_in() {
     );
     write(
         "h.csv",
-        "name,employee_name,purchase_cost,is_leased\nLaptop,Eva,1299.50,true\nServer,,,\n",
+        "name,employee_name,purchase_cost,is_leased\nLaptop,Eva,1299.50,true\nServer,,0,\n",
     );
     for (resource, file) in [("customers", "c.csv"), ("employees", "e.csv"), ("hardware", "h.csv")]
     {
@@ -655,6 +657,7 @@ fn an_export_with_names_goes_back_in() {
     assert!(csv.starts_with(&format!("id,name,{readable}")), "{csv}");
     assert!(csv.contains("Laptop,1,P-1,eva@b.example,Eva,1,007,Müller,"), "{csv}");
     assert!(csv.contains(",purchase_cost,") && csv.contains(",1299.50,"), "{csv}");
+    assert!(csv.contains(",0.00,"), "a gift: {csv}");
     write("names.csv", &csv.replace("Müller", "Beck"));
     let output = data_dir
         .cli(&["import", "acme", "hardware", "names.csv", "--update-by", "id"])
@@ -666,6 +669,7 @@ fn an_export_with_names_goes_back_in() {
         zip::ZipArchive::new(fs::File::open(home.join("names.xlsx")).unwrap()).unwrap();
     let sheet = workbook.by_name("xl/worksheets/sheet1.xml").unwrap();
     let sheet = std::io::read_to_string(sheet).unwrap();
+    assert!(sheet.contains("r=\"A2\""), "no row is empty: {sheet}");
     for list in ["\"in_use,in_stock,in_repair,retired,lost\"", "\"TRUE,FALSE\""] {
         assert!(sheet.contains(&format!("<formula1>{list}</formula1>")), "{list}");
     }
