@@ -1,4 +1,4 @@
-//! The only source of the current time.
+//! The only source of wall time.
 //!
 //! Wall time serves people and stored timestamps. Monotonic time serves windows and durations,
 //! because it is not affected when the system clock is set.

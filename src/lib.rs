@@ -5,7 +5,7 @@
 //! "Contract section 5" in a comment means this section in docs/api.md or docs/commands.md. The two
 //! pages together are the contract, with one numbering of their sections.
 //!
-//! Absent on purpose: async code outside the edge, an ORM, global state, caches of keys or records.
+//! Absent on purpose: async code outside the edge, an ORM, caches of keys or records.
 //! docs/decisions.md says why.
 
 // The tests may panic, and the program may not.

@@ -88,9 +88,14 @@ pub fn parse(
     scopes: Scopes,
     now: Timestamp,
 ) -> Result<ListQuery, ApiError> {
-    // Any name may follow `custom.`. The message about `customs.room` suggests `custom.room`.
-    let behind_a_dot = query.names().filter_map(|name| Some(name.split_once('.')?.1));
-    let custom: Vec<String> = behind_a_dot.map(|name| format!("{CUSTOM_PREFIX}{name}")).collect();
+    // Any name may follow `custom.`. The message about `customs.room` suggests `custom.room`, and
+    // that about `customer.name` does not: such a filter would find nothing.
+    let custom: Vec<String> = query
+        .names()
+        .filter_map(|name| name.split_once('.'))
+        .filter(|(object, _)| !["customer", "employee"].contains(object))
+        .map(|(_, name)| format!("{CUSTOM_PREFIX}{name}"))
+        .collect();
     // A request with `id` is no list. The name is known here so that the message about a similar
     // one suggests it.
     let mut known: Vec<&str> = ["id"].into_iter().chain(parameters(resource)).collect();

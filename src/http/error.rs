@@ -370,8 +370,8 @@ impl From<StoreError> for ApiError {
                  Try again in 5 seconds.",
             ),
             StoreCode::Interrupted => tenant_unavailable(
-                "The change took longer than 5 seconds and was rolled back, so nothing was \
-                 changed. Try again in 5 seconds.",
+                "The change, or one that was to be stored with it, took longer than 5 seconds, so \
+                 nothing was changed. Try again in 5 seconds.",
             ),
             StoreCode::QueueFull => ApiError::overloaded(),
             StoreCode::SizeLimit => tenant_unavailable(
@@ -384,8 +384,9 @@ impl From<StoreError> for ApiError {
             ),
             StoreCode::Inactive(reason) => reason.into(),
             StoreCode::TimedOut => ApiError::bad_request(
-                "The list took longer than 5 seconds and was ended. Ask for less: leave out \
-                 \"total\", use a filter, sort by \"id\", or search for longer words.",
+                "The list took longer than 5 seconds and was ended. Ask for less: use a filter. \
+                 In a list of records, leave out \"total\", sort by \"id\", or search for longer \
+                 words.",
             ),
             StoreCode::Gone(begin) => ApiError::new(
                 ErrorCode::ChangesGone,

@@ -136,9 +136,8 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 ) {
     let has_requested = AtomicBool::new(false);
     // A connection answers one request each time it has its turn. hyper alone would go on while it
-    // has pipelined requests. Example: 1,000 connections send 50 requests each, and the edge
-    // answers them without a worker. The 1,000 answer 16 requests each before the next client has
-    // its turn.
+    // has pipelined requests. Example: 1,000 connections send 50 requests each that need no worker.
+    // hyper would answer 16 requests of each connection before the next client has its turn.
     let has_answered = AtomicBool::new(false);
     let service = service_fn(|request| {
         has_requested.store(true, Ordering::Relaxed);

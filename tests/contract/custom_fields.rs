@@ -136,6 +136,8 @@ fn lists_filter_and_search_custom_fields() {
         let reply = api.get(&format!("{PATH}?{near}=1")).fails_with(400, "bad_request");
         reply.saying("Did you mean \"custom.room\"?");
     }
+    let of_another = api.get("/hardware.php?employee.is_active=false");
+    assert!(!of_another.text().contains("custom.is_active"), "{of_another:?}");
     let page = api.get(&format!("{PATH}?custom.room=2.14&limit=1")).found();
     let cursor = page["next_cursor"].as_str().unwrap();
     for other in ["", "&custom.room=2.1", "&custom.rooms=2.14"] {

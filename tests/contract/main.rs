@@ -1,4 +1,4 @@
-//! Black-box tests of the contract: one module for each section. Each test name states what a
+//! Black-box tests of the contract: one module for each topic. Each test name states what a
 //! client or an operator observes.
 
 #[path = "../support/mod.rs"]

@@ -81,7 +81,11 @@ fn a_value_that_leads_to_no_record_or_to_several_changes_nothing() {
     api.post(DEVICES, of_two.clone()).fails_with(409, "ambiguous_record");
     let mut narrowed = of_two;
     narrowed["customer_number"] = json!("K-2");
-    assert_eq!(owners(&api.post(DEVICES, narrowed).created()), [colleague, 2]);
+    let device = api.post(DEVICES, narrowed).created();
+    assert_eq!(owners(&device), [colleague, 2]);
+    let path = format!("{DEVICES}?id={}", device["id"]);
+    let to_the_other = json!({"employee_number": "E-1", "customer_id": 1});
+    assert_eq!(owners(&api.put(&path, to_the_other).found()), [1, 1]);
 }
 
 #[test]

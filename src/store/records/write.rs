@@ -508,7 +508,7 @@ impl Reading<'_> {
             let kept = stored.and_then(|record| change.resource.value(&record.values, field.name));
             let mut terms: Vec<_> = keys.iter().map(|(key, value)| (key.key, value)).collect();
             terms.extend(sent);
-            let narrowing = [kept.map(|id| (&ID, id)), customer];
+            let narrowing = [customer, kept.map(|id| (&ID, id))];
             match find_referred(&terms, narrowing, |terms| self.find_all(target, terms))? {
                 Ok(RecordId(id)) if sent.is_none() => {
                     values.to_mut().push((field, Value::Integer(id)));
