@@ -1,6 +1,7 @@
 //! The export: a consistent snapshot of all records of a resource, ordered by id.
 
 use std::io::{self, Seek as _, Write};
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
 use rust_xlsxwriter::{
@@ -41,7 +42,7 @@ impl Export {
         match self.format {
             FileFormat::Csv => write_csv(file, self, target, written),
             FileFormat::JsonLines => write_json_lines(file, self, target, written),
-            FileFormat::Xlsx => write_workbook(file, self, target, scratch, written),
+            FileFormat::Xlsx => survive(|| write_workbook(file, self, target, scratch, written)),
         }
     }
 
@@ -185,6 +186,16 @@ fn write_json_lines(
     })?;
     target.flush()?;
     Ok(count)
+}
+
+/// Turns a panic of rust_xlsxwriter into an error: it panics if its temporary file cannot grow.
+fn survive(write: impl FnOnce() -> Result<u64, TransferError>) -> Result<u64, TransferError> {
+    const CAUSE: &str = "a temporary file of the workbook, on the disk of the data directory";
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(write));
+    panic::set_hook(hook);
+    outcome.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::StorageFull, CAUSE).into()))
 }
 
 fn write_workbook(
