@@ -76,7 +76,7 @@ _opener = urllib.request.build_opener(_NoRedirects)
 
 class Desk:
     """One tenant's records. A request without an answer, or with 429, 502, 503 or 504, is repeated for `patience` seconds in all,
-    with doubled pauses. One try takes `timeout` seconds at most. A change takes effect once: each has an idempotency key. Pass your
+    with doubled pauses. Each wait of a try takes `timeout` seconds at most. A change takes effect once: each has an idempotency key. Pass your
     own `idempotency_key` if your program may be killed and repeats the same change within 24 hours."""
 
     def __init__(self, url: str, key: str, patience: float = PATIENCE, timeout: float = 70) -> None:

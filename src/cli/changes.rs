@@ -142,6 +142,10 @@ fn list_pages(
             print_table(&serde_json::from_slice(&page.json)?, &COLUMNS, is_first)?;
         }
         (is_first, query.start) = (false, Start::After(page.next));
+        // The position is behind it. To look for it again would take longer with each page.
+        if let Some(selection) = &mut query.selection {
+            selection.since = None;
+        }
         if !page.more {
             break;
         }

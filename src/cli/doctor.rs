@@ -255,8 +255,8 @@ fn ending_keys(registry: &Registry, now: Moment) -> Result<Vec<String>, StoreErr
 }
 
 /// Checks the newest backup of all tenants: it is a fault if it is too old, damaged, lacks a tenant,
-/// or has none although an older one has. So is any backup that is dated after now. If a backup has tenants and the registry has none, the data
-/// directory was lost.
+/// or has none although an older one has. So is any backup that is dated after now. If a backup has
+/// tenants and the registry has none, the data directory was lost.
 fn check_backup(
     data_dir: &Path,
     arguments: &DoctorArguments,

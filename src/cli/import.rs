@@ -328,7 +328,7 @@ fn read_input(arguments: &Arguments, format: FileFormat, scratch: &Path) -> anyh
     }
     let mut copy = tempfile_in(scratch)?;
     let copied = io::copy(&mut input, &mut copy).and_then(|_| copy.rewind());
-    copied.with_context(|| format!("cannot copy {}", path.display()))?;
+    copied.map_err(nothing_imported).with_context(|| format!("cannot copy {}", path.display()))?;
     Ok(copy)
 }
 

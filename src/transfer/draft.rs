@@ -58,28 +58,39 @@ pub fn draft(
 
 /// Lets the cells decide whether a column such as `Kunde` has numbers, addresses or names.
 fn choose_references(columns: &Columns<'_>, headings: &mut [Heading]) {
-    let mut taken: Vec<String> = headings.iter().map(|heading| heading.name.clone()).collect();
-    for heading in headings {
-        let Heading { addresses, numbers, names, .. } = *heading;
-        let column = columns.references.iter().find(|column| column.name == heading.name);
-        let Some(column) = column.filter(|_| addresses + numbers + names > 0) else { continue };
-        let end = if names > addresses + numbers {
-            "_name"
-        } else if addresses > numbers {
-            "_email"
-        } else {
-            "_number"
-        };
-        let is_better =
-            |one: &&ReferenceColumn| one.field == column.field && one.name.ends_with(end);
-        let better = columns.references.iter().find(is_better).map(|one| &one.name);
-        let is_exact = columns.find(&heading.text).name.as_ref() == Some(&heading.name);
-        if let Some(better) = better.filter(|name| !is_exact && !taken.contains(name)) {
-            taken.push(better.clone());
+    let better: Vec<_> = headings.iter().map(|one| better_reference(columns, one)).collect();
+    let kept = headings.iter().zip(&better).filter(|(_, better)| better.is_none());
+    let mut taken: Vec<String> = kept.map(|(heading, _)| heading.name.clone()).collect();
+    for (heading, better) in headings.iter_mut().zip(better) {
+        let Some(better) = better else { continue };
+        if !taken.contains(better) {
             heading.name.clone_from(better);
             heading.fits = true;
+        } else if taken.contains(&heading.name) {
+            heading.name.clear();
         }
+        taken.push(heading.name.clone());
     }
+}
+
+/// The column that fits the cells under `heading` better than that of its name.
+fn better_reference<'c>(columns: &'c Columns<'_>, heading: &Heading) -> Option<&'c String> {
+    let Heading { addresses, numbers, names, .. } = *heading;
+    let column = columns.references.iter().find(|column| column.name == heading.name)?;
+    let is_exact = columns.find(&heading.text).name.as_ref() == Some(&heading.name);
+    if is_exact || addresses + numbers + names == 0 {
+        return None;
+    }
+    let end = if names > addresses + numbers {
+        "_name"
+    } else if addresses > numbers {
+        "_email"
+    } else {
+        "_number"
+    };
+    let is_better = |one: &&ReferenceColumn| one.field == column.field && one.name.ends_with(end);
+    let better = columns.references.iter().find(is_better).map(|one| &one.name);
+    better.filter(|name| **name != heading.name)
 }
 
 /// A comment if another resource has clearly more of the columns.

@@ -190,7 +190,8 @@ fn write_json_lines(
 
 /// Turns a panic of rust_xlsxwriter into an error: it panics if its temporary file cannot grow.
 fn survive(write: impl FnOnce() -> Result<u64, TransferError>) -> Result<u64, TransferError> {
-    const CAUSE: &str = "a temporary file of the workbook, on the disk of the data directory";
+    const CAUSE: &str = "a temporary file of the workbook cannot grow; the disk of the data \
+                         directory may be full";
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let outcome = panic::catch_unwind(AssertUnwindSafe(write));

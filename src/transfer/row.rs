@@ -268,7 +268,7 @@ impl<'a> RowValidator<'a> {
         let is_kept = matches!(self.mode, Mode::KeepIds);
         if let Some(earlier) = self.seen.get(&value) {
             let code = if is_kept { "duplicate_id" } else { "ambiguous_record" };
-            let message = format!("The row at {earlier} has the same value. Keep one of them.");
+            let message = format!("It stands at {earlier}, too. Keep one of them.");
             return Err(Fault::cell(key.name, code, message));
         }
         self.seen.insert(value.clone(), place);

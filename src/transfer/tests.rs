@@ -677,7 +677,7 @@ fn the_fault_of_a_row_says_what_to_do_with_it() {
     let expected = [
         "line 2: id: required: \"id\" is empty. Put new rows into a file of their own, and import it \
          without --update-by.",
-        "line 4: id: ambiguous_record: The row at line 3 has the same value. Keep one of them.",
+        "line 4: id: ambiguous_record: It stands at line 3, too. Keep one of them.",
     ];
     assert_eq!(errors, expected);
     let text = b"customer_number,first_name\n1001,Eva\n";
