@@ -95,22 +95,21 @@ pub(super) fn run_changes(
     let ChangesArguments { tenant, resource, id, selected, last, runs } = arguments;
     let (registry, tenant) = open_tenant(options, tenant)?;
     let selection = selected.find(&registry, &tenant)?;
-    let all = if selection.is_everything() { LAST } else { usize::MAX };
-    let is_bounded = last.is_some() || selection.is_everything();
+    let limit = last.map(NonZeroUsize::get).or(selection.is_everything().then_some(LAST));
     let query = ChangesQuery {
         readable: ALL.to_vec(),
         resource: *resource,
         record: id.map(|id| RecordId(id.get())),
         selection: Some(selection),
         start: Start::Newest,
-        limit: last.map_or(all, NonZeroUsize::get),
+        limit: limit.unwrap_or(usize::MAX),
         ..ChangesQuery::default()
     };
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
     if *runs {
         return list_runs(options, &file.read(|reading| reading.runs(&query))?);
     }
-    if !is_bounded {
+    if limit.is_none() {
         return list_pages(options, &file, registry.data_dir(), query);
     }
     let page = file.read(|reading| reading.changes(&query))?;

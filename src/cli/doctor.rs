@@ -308,7 +308,7 @@ fn check_backup(
         );
         return check(Severity::Fault, message);
     }
-    let hours = (now.unix_seconds() - manifest.created_at.unix()).max(0) / 3600;
+    let hours = (now.unix_seconds() - manifest.created_at.unix()) / 3600;
     let is_old = hours > i64::from(arguments.backup_age) * 24;
     let age = format!("{directory} is {hours} hours old");
     match (is_old, is_on_same_disk) {

@@ -445,9 +445,8 @@ fn example_of(field: &Field) -> Json {
 }
 
 fn example_of_name(resource: &Resource) -> Json {
-    let fields: Vec<_> = resource.fields.iter().collect();
-    let value = |field: &&Field| example_of(field).as_str().map_or(Value::Null, Value::of);
-    let values: Vec<_> = fields.iter().map(value).collect();
+    let value = |field: &Field| example_of(field).as_str().map_or(Value::Null, Value::of);
+    let values: Vec<_> = resource.fields.iter().map(value).collect();
     name_of(resource, &values).into()
 }
 

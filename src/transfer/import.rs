@@ -1,9 +1,9 @@
 //! The import of a file in one transaction: all rows or none (contract section 10, `import`).
 //!
 //! Each row is validated and stored before the next row is read, so memory holds no rows. Memory
-//! holds the keys: with `--keep-ids` and `--update-by` as they are, else as
-//! hashes. The first error rolls back at once. The rest of the file is then only validated. (After
-//! a wrong header, the rows are not read.)
+//! holds the keys: with `--keep-ids` and `--update-by` as they are, else as hashes. The first error
+//! rolls back at once. The rest of the file is then only validated. (After a wrong header, the rows
+//! are not read.)
 //!
 //! Example: a file has 100,000 rows. Row 3 has a wrong date and row 90,000 a wrong e-mail address.
 //! Row 3 rolls back rows 1 and 2, and other writers of the tenant go on. Rows 4 to 100,000 are
@@ -79,8 +79,8 @@ pub enum Finding<'a> {
 type Report<'a> = dyn FnMut(Finding<'_>) + 'a;
 
 impl Import<'_> {
-    /// Imports all rows of `source`. Calls `wait` before it waits for another import into the tenant,
-    /// and `context` afterwards, so that the changes are dated after those of the other import.
+    /// Imports all rows of `source`. Calls `wait` before it waits for another import into the tenant.
+    /// Calls `context` afterwards, so that the changes are dated after the other import's changes.
     pub fn run(
         &self,
         source: InputFile<'_>,

@@ -210,7 +210,9 @@ impl<'a> ReferenceFinder<'a> {
         {
             message += &format!(", but {:?} exists", shorten(similar));
         }
-        if let (None, true, Value::Text(text)) = (term.field, *target == EMPLOYEE, &term.value)
+        if term.field.is_none()
+            && *target == EMPLOYEE
+            && let Value::Text(text) = &term.value
             && let Some((family, given)) = text.split_once(", ")
         {
             let name = format!("{given} {family}");
