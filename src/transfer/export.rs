@@ -190,13 +190,18 @@ fn write_json_lines(
 
 /// Turns a panic of rust_xlsxwriter into an error: it panics if its temporary file cannot grow.
 fn survive(write: impl FnOnce() -> Result<u64, TransferError>) -> Result<u64, TransferError> {
-    const CAUSE: &str = "a temporary file of the workbook cannot grow; the disk of the data \
-                         directory may be full";
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let outcome = panic::catch_unwind(AssertUnwindSafe(write));
     panic::set_hook(hook);
-    outcome.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::StorageFull, CAUSE).into()))
+    outcome.unwrap_or_else(|panic| {
+        let cause = panic.downcast_ref::<String>().map_or("no cause is known", String::as_str);
+        Err(io::Error::other(format!(
+            "the workbook cannot be written, probably because the disk of the data directory is \
+             full ({cause})"
+        ))
+        .into())
+    })
 }
 
 fn write_workbook(

@@ -256,11 +256,16 @@ fn a_conflict_of_a_reference_names_the_edited_column_and_a_cure() {
     let row = |cells: &str| {
         format!("id,customer_id,customer_number,customer_name,updated_at\n1,{cells},{EXPORTED}\n")
     };
-    let errors = faults(&fixture, job, &row(",,Beck"));
     let start =
         "line 2: customer_name: changed_meanwhile: customer_id was 1 at the export, is 2 since";
-    let end = "3 in the file; to keep the present value, write it into customer_id, and empty customer_name";
-    assert!(errors[0].starts_with(start) && errors[0].ends_with(end), "{errors:?}");
+    for (cells, edited) in
+        [(",,Beck", "customer_name"), (",K-3,Beck", "customer_number and customer_name")]
+    {
+        let errors = faults(&fixture, job, &row(cells));
+        let cure = "to keep the present value, write it into customer_id, and empty";
+        let end = format!("3 in the file; {cure} {edited}");
+        assert!(errors[0].starts_with(start) && errors[0].ends_with(&end), "{errors:?}");
+    }
     assert_eq!(counts(fixture.import(job, row("2,,").as_bytes()).0), (0, 0, 1));
 }
 

@@ -109,7 +109,8 @@ impl<'a> ReferenceFinder<'a> {
         own
     }
 
-    /// Moves the fault of a reference from the id to the column that a person has edited.
+    /// Moves the fault of a reference from the id to a column that a person has edited. The cure
+    /// names all of them.
     pub(super) fn name_edited(
         &self,
         (id, code, message): CellFault,
@@ -117,10 +118,11 @@ impl<'a> ReferenceFinder<'a> {
     ) -> CellFault {
         let is_filled = |name: &str| edited.get(name).is_some_and(|cell| !is_empty(cell));
         let own = |column: &&ReferenceColumn| column.field.name == id && is_filled(&column.name);
-        let Some(ReferenceColumn { name, .. }) = self.columns.iter().rfind(own) else {
-            return (id, code, message);
-        };
-        let cure = format!("to keep the present value, write it into {id}, and empty {name}");
+        let names: Vec<_> =
+            self.columns.iter().filter(own).map(|column| column.name.clone()).collect();
+        let Some(name) = names.last() else { return (id, code, message) };
+        let filled = names.join(" and ");
+        let cure = format!("to keep the present value, write it into {id}, and empty {filled}");
         (name.clone(), code, format!("{message}; {cure}"))
     }
 
