@@ -161,8 +161,6 @@ fn the_examples_of_the_guide_run_in_their_order() {
             ("json", _) => printed = stand_ins.body(&output),
             ("python", _) => _ = run(&server, &key, "python3", &["-B", "-c"], block),
             ("js", _) => _ = run(&server, &key, "node", &["script.mjs"], block),
-            // 429 stands there without its request.
-            ("http", None) if block.starts_with("HTTP/") => {}
             ("http", None) => request = Some(block),
             ("http", Some(request)) => printed = exchange(&api, request, block, &mut stand_ins),
             _ => {}
