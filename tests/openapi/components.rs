@@ -155,7 +155,8 @@ fn batches() -> Value {
                 "body": { "type": ["object", "null"], "additionalProperties": true,
                     "description": "The body of the request. POST and PUT need it. In place of \
                         the value of a reference, `{\"result\": N}` stands for the id that \
-                        operation N created or found, an earlier POST, counted from 0." },
+                        operation N created or found, counted from 0. Operation N must be an \
+                        earlier POST to the path that the field refers to." },
                 "if_match": { "type": ["string", "null"], "pattern": ENTITY_TAGS,
                     "description": "The header `If-Match` of the request." },
                 "if_none_match": { "type": ["string", "null"], "pattern": "^[*]$",

@@ -236,8 +236,9 @@ pub(crate) fn components() -> Value {
             "description": "Filters by custom fields, at most 3: `custom.room=2.14` finds the \
                 records with this text in the custom field `room`, and `custom.room=null` finds \
                 those without it. `custom.rent_to=2027-01-31` finds those with this text or an \
-                earlier one by code point, `custom.rent_from` a later one. No parameter is called `custom`; each member of the object is a \
-                parameter.",
+                earlier one by code point, `custom.rent_from` a later one; together they count as \
+                one. These filters are slow in a large tenant. No parameter is called `custom`; \
+                each member of the object is a parameter.",
             "schema": custom },
         "IdempotencyKey": header("Idempotency-Key", "A new UUID for every new request. A repeat \
             of the request sends the same UUID, and changes nothing twice.", uuid),
@@ -281,13 +282,15 @@ fn of_list(name: &str, resource: &'static Resource) -> Value {
             json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
         ),
         "cursor" => (
-            "The `next_cursor` of the previous page; empty for the first page. Sort, filters and \
-             `q` and `at` must be the same.",
+            "The `next_cursor` of the previous page; empty for the first page. `sort`, filters, `q` \
+             and `at` must be the same.",
             json!({ "type": "string", "maxLength": MAX_CURSOR }),
         ),
         "sort" => (
             "A field of the filters below, such as `name`, or `-name` for the descending order; `id` \
-             if absent. Nulls come first. Records with the same value are ordered by `id`.",
+             if absent. Nulls come first. Texts are ordered by code point, enumerated values by name, \
+             and false comes before true. `-` reverses the whole order. Records with the same value \
+             are ordered by `id`, in the same direction.",
             sort_schema(resource),
         ),
         "total" => ("Whether the page has `total`, the number of all matching records.", {
@@ -295,8 +298,8 @@ fn of_list(name: &str, resource: &'static Resource) -> Value {
             json!({ "anyOf": [{ "type": "boolean" }, digits] })
         }),
         "q" => (
-            "A record matches if each word occurs in one of its text, e-mail or custom fields. \
-             Case is ignored. At most 20 words.",
+            "A record matches if each word occurs in any part of one of its text, e-mail or custom \
+             fields. Case is ignored. At most 20 words; a blank `q` is no search.",
             json!({ "type": "string", "maxLength": MAX_SEARCH_LENGTH }),
         ),
         "at" => (
@@ -311,7 +314,8 @@ fn of_list(name: &str, resource: &'static Resource) -> Value {
             let schema =
                 json!({ "type": "array", "items": items, "minItems": 1, "uniqueItems": true });
             let about = "Adds to each record the records that it belongs to, with commas between \
-                the names, or a parameter for each. Needs the scope for reading each.";
+                the names, or a parameter for each. All records in the response are as they were \
+                at one moment. Needs the scope for reading each.";
             // With commas between, in place of a parameter for each item.
             let mut parameter = query(name, about, schema);
             parameter["explode"] = json!(false);
