@@ -61,6 +61,11 @@ pub(super) const OVERLOADED: Notice = Notice::new(
     "Too many requests are waiting at the moment. Nothing was changed. Please try again in a few seconds.",
 );
 
+const BUSY: Notice = Notice::new(
+    503,
+    "A command of the operator is changing keys or tenants. Nothing was changed. Please try again in a few seconds.",
+);
+
 impl Notice {
     const fn new(status: u16, text: &'static str) -> Notice {
         Notice { status, text: Cow::Borrowed(text), fields: Vec::new() }
@@ -112,6 +117,7 @@ impl From<StoreError> for Notice {
                 "This key is {state} and cannot be changed or replaced. Nothing was changed."
             )),
             StoreCode::SessionEnded => SESSION_ENDED,
+            StoreCode::Busy => BUSY,
             StoreCode::Inactive(reason) => Notice::inactive(&inactivity(reason, None)),
             StoreCode::TooManyKeys => Notice::invalid(format!(
                 "This tenant has {MAX_KEYS} keys, the most it can have, revoked and expired ones \

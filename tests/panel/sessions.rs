@@ -218,3 +218,15 @@ fn names_are_counted_as_typed_known_or_not() {
     }
     panel.signed_in();
 }
+
+#[test]
+fn a_form_that_waits_too_long_for_a_command_can_be_sent_again() {
+    let panel = Panel::new();
+    let mut browser = panel.signed_in();
+    let command = database(&panel.service.registry_file());
+    command.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let fields = [("name", "x"), ("scope", "all"), ("expires", "never")];
+    browser.send("create", &fields).is(503).showing("Nothing was changed. Please try again");
+    command.execute_batch("COMMIT").unwrap();
+    browser.send("create", &fields).is(303);
+}
