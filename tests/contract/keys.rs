@@ -18,14 +18,7 @@ fn only_the_hash_of_a_key_is_stored() {
     let key = tenant.key(ALL);
     server.with_key(&key.key).get(RECORDS).is(200);
     server.stop();
-    let mut stored = Vec::new();
-    for file in std::fs::read_dir(server.data())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_file())
-    {
-        stored.extend(std::fs::read(file).unwrap());
-    }
+    let stored = std::fs::read(server.registry_file()).unwrap();
     let has = |wanted: &[u8]| stored.windows(wanted.len()).any(|window| window == wanted);
     let hash = Sha256::digest(key.key.as_bytes());
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -82,11 +75,8 @@ fn the_scheme_is_bearer_in_any_case_with_any_spaces_or_tabs() {
         format!("Bearer \"{key}\""),
         format!("Bearer x{key}"),
     ] {
-        let reply = by(more).is(401);
-        assert!(
-            ["malformed_api_key", "invalid_api_key"].contains(&reply.code().as_str()),
-            "{reply}"
-        );
+        let code = by(more).is(401).code();
+        assert!(["malformed_api_key", "invalid_api_key"].contains(&&*code), "{code}");
     }
 }
 
@@ -117,14 +107,14 @@ fn each_scope_opens_its_own_operations_and_no_others() {
             for method in ["GET", "HEAD", "POST", "PUT", "DELETE"] {
                 let access = if ["GET", "HEAD"].contains(&method) { "read" } else { "write" };
                 let reply = api.call(method, resource.path).send();
-                if scope == format!("{}:{access}", resource.plural) {
-                    assert!(
-                        [200, 400, 415].contains(&reply.status),
-                        "{scope} permits the request: {reply}"
-                    );
+                let needed = format!("{}:{access}", resource.plural);
+                if scope == needed {
+                    assert!([200, 400, 415].contains(&reply.status), "{scope}: {reply}");
                 } else {
-                    assert_eq!(reply.status, 403, "{scope} does not permit the request: {reply}");
-                    assert!(method == "HEAD" || reply.code() == "insufficient_scope", "{reply}");
+                    let challenge =
+                        format!("Bearer error=\"insufficient_scope\", scope=\"{needed}\"");
+                    let reply = reply.is(403);
+                    assert_eq!(reply.header("WWW-Authenticate"), Some(&*challenge), "{reply}");
                 }
             }
             // A method that no endpoint supports needs no scope.
@@ -262,7 +252,7 @@ fn it_describes_the_key_of_the_request() {
     let scopes = ["customers:read", "hardware:write"];
     let key = tenant.key_with(&scopes, &["--expires", "2999-06-30", "--rate-limit", "7"]);
     let listed = server.cli_json(&["key", "list", "acme"])[0].clone();
-    let mut expected = json!({
+    let expected = json!({
         "tenant": "acme",
         "key": {
             "id": key.id,
@@ -281,18 +271,9 @@ fn it_describes_the_key_of_the_request() {
     assert_eq!(reply.text(), expected.to_string(), "the members in this order");
     assert_eq!(reply.header("Content-Type"), Some("application/json; charset=utf-8"));
     assert_eq!(api.below_v1().get(WHOAMI).found(), expected);
-    let head = api.head(WHOAMI).is(200);
-    assert_eq!(
-        (head.body.len(), head.header("Content-Length")),
-        (0, reply.header("Content-Length"))
-    );
-    let other = tenant.key(ALL);
-    let found = server.with_key(&other.key).get(WHOAMI).found();
-    expected = json!({"expires_at": null, "rate_limit": 100, "id": other.id});
-    assert_eq!(
-        json!({"expires_at": found["key"]["expires_at"], "rate_limit": found["rate_limit"], "id": found["key"]["id"]}),
-        expected
-    );
+    api.head(WHOAMI).is(200);
+    let found = tenant.with_scopes(ALL).get(WHOAMI).found();
+    assert_eq!((&found["key"]["expires_at"], &found["rate_limit"]), (&json!(null), &json!(100)));
 }
 
 #[test]
@@ -306,8 +287,7 @@ fn a_date_stands_for_its_last_second_and_from_then_on_the_key_is_expired() {
     server.advance_millis(999);
     api.get(RECORDS).is(200);
     server.advance_millis(1);
-    let refused = api.get(RECORDS).fails_with(401, "expired_api_key").saying("expired");
-    assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer error=\"invalid_token\""));
+    api.get(RECORDS).fails_with(401, "expired_api_key");
     api.below_v1().delete("/hardware.php?id=1").fails_with(401, "expired_api_key");
     api.get("/whoami.php").fails_with(401, "expired_api_key");
     tenant.with_scopes(ALL).get(RECORDS).is(200);
@@ -348,14 +328,10 @@ fn the_last_14_days_are_announced_after_the_scope_check() {
     let found = announcements(&ends);
     assert!(found.iter().all(|end| *end == announced), "{found:?}");
     assert!(announcements(&lasts).iter().all(Option::is_none));
-    assert_eq!(
-        reader.get(RECORDS).fails_with(403, "insufficient_scope").header("X-Key-Expires"),
-        None
-    );
+    let refused = reader.get(RECORDS).fails_with(403, "insufficient_scope");
+    assert_eq!(refused.header("X-Key-Expires"), None);
     server.advance(14 * 86_400 - 1);
     assert!(announcements(&ends).iter().all(|end| *end == announced));
-    server.advance(1);
-    assert_eq!(ends.get(RECORDS).fails_with(401, "expired_api_key").header("X-Key-Expires"), None);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use serde_json::json;
 
-use crate::support::client::{exchange, parse};
+use crate::support::raw::Client;
 use crate::support::{ALL, Api, Reply, Setup, TestServer, uuid};
 
 const RECORDS: &str = "/customers.php";
@@ -23,15 +23,9 @@ fn post(api: &Api, target: &str, body: &str) -> Reply {
 #[test]
 fn framing_before_the_endpoint() {
     let server = TestServer::start();
-    let bytes =
-        b"GET /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\nConnection: close\r\n\r\n";
-    let answer = exchange(server.address(), bytes);
-    // If the message cannot be read at all, the status comes alone.
-    assert!(answer.starts_with(b"HTTP/1.1 400 "), "{:?}", String::from_utf8_lossy(&answer));
-    let two_hosts = b"GET /nowhere HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n";
-    parse(&exchange(server.address(), two_hosts), "GET", "/nowhere")
-        .fails_with(400, "malformed_request")
-        .check();
+    let mut client = Client::connect(server.address());
+    client.send("GET /nowhere HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
+    client.answer().fails_with(400, "malformed_request");
 }
 
 #[test]

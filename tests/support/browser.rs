@@ -125,6 +125,8 @@ impl Reply {
             ("X-Frame-Options", "DENY"),
             ("X-Content-Type-Options", "nosniff"),
             ("Referrer-Policy", "same-origin"),
+            ("Cross-Origin-Opener-Policy", "same-origin"),
+            ("Cache-Control", "no-store"),
         ] {
             assert_eq!(self.header(name), Some(value), "{name}: {self}");
         }

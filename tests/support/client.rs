@@ -302,19 +302,6 @@ pub(crate) fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     response
 }
 
-/// Reads one reply from bytes that a connection gave.
-#[track_caller]
-pub(crate) fn parse(bytes: &[u8], method: &str, target: &str) -> Reply {
-    let asked = Asked {
-        method: method.to_owned(),
-        target: target.to_owned(),
-        headers: Vec::new(),
-        is_proxied: false,
-    };
-    read_reply(&mut BufReader::new(bytes), asked)
-        .unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
-}
-
 fn say(connection: &mut BufReader<Stream>, bytes: &[u8]) -> io::Result<()> {
     connection.get_mut().write_all(bytes)?;
     connection.get_mut().flush()

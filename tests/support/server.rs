@@ -59,6 +59,13 @@ impl DataDir {
         DataDir::in_home(home.unwrap(), unprivileged)
     }
 
+    /// A data directory with the tenant `acme`.
+    pub(crate) fn acme() -> Arc<DataDir> {
+        let data_dir = DataDir::new(false);
+        data_dir.tenant("acme");
+        data_dir
+    }
+
     /// A data directory of this user, whose commands another user can run, too.
     pub(crate) fn for_two_users() -> Arc<DataDir> {
         let home = tempfile::tempdir_in("/tmp").unwrap();
@@ -78,16 +85,14 @@ impl DataDir {
     }
 
     fn with_binary(home: tempfile::TempDir, binary: PathBuf, unprivileged: bool) -> Arc<DataDir> {
-        let (address, proxy, secrets) =
-            (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
         Arc::new(DataDir {
             home,
             binary,
             unprivileged,
-            address,
+            address: Mutex::default(),
             https: OnceLock::new(),
-            proxy,
-            secrets,
+            proxy: Mutex::default(),
+            secrets: Mutex::default(),
         })
     }
 
@@ -366,15 +371,8 @@ impl Tenant {
     /// Replaces a key with this overlap, and returns the new one.
     #[track_caller]
     pub(crate) fn replace_key(&self, key: &Key, overlap: &str) -> Key {
-        self.new_key(&[
-            "--json",
-            "key",
-            "replace",
-            &self.name,
-            &key.id.to_string(),
-            "--overlap",
-            overlap,
-        ])
+        let id = key.id.to_string();
+        self.new_key(&["--json", "key", "replace", &self.name, &id, "--overlap", overlap])
     }
 
     /// The key that a command makes.
@@ -467,7 +465,7 @@ impl PreparedDir {
 }
 
 /// How a server is started.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Setup {
     options: Vec<String>,
     variables: Vec<(String, String)>,
@@ -480,13 +478,7 @@ pub(crate) struct Setup {
 impl Setup {
     /// The contract's defaults.
     pub(crate) fn plain() -> Setup {
-        Setup {
-            options: Vec::new(),
-            variables: Vec::new(),
-            unprivileged: false,
-            limits: Vec::new(),
-            https: false,
-        }
+        Setup::default()
     }
 
     /// With a rate limit that no test reaches.
