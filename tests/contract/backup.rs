@@ -1,15 +1,15 @@
 //! Contract section 10: `backup` and `restore`. Section 14: a tenant is renamed.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::imports::{ROWS, write_rows};
 use crate::support::server::run;
 use crate::support::syncs::Syncs;
-use crate::support::{ALL, DataDir, Setup, TestServer, database, until, uuid};
+use crate::support::{ALL, DataDir, Setup, TestServer, database, tree, until, uuid};
 
 fn directories(data_dir: &DataDir) -> Vec<String> {
     let entries = std::fs::read_dir(data_dir.home().join("backups")).unwrap();
@@ -17,6 +17,10 @@ fn directories(data_dir: &DataDir) -> Vec<String> {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+fn manifest(backup: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(backup.join("manifest.json")).unwrap()).unwrap()
 }
 
 #[test]
@@ -28,8 +32,7 @@ fn a_backup_is_a_private_directory_named_by_its_time() {
     assert_eq!(made["folder"], format!("backups/{}", names[0]));
     assert_eq!(made["created_at"].as_str().unwrap().replace(':', "-"), names[0]);
     let directory = server.home().join("backups").join(&names[0]);
-    let manifest: Value =
-        serde_json::from_slice(&std::fs::read(directory.join("manifest.json")).unwrap()).unwrap();
+    let manifest = manifest(&directory);
     let records = json!({"customers": 1, "employees": 0, "hardware": 0});
     assert_eq!(manifest["tenants"], json!([{"id": 1, "name": "acme", "records": records}]));
     for file in manifest["files"].as_array().unwrap() {
@@ -78,7 +81,7 @@ fn everything_is_restored_on_another_machine() {
     assert!(restored.stderr.contains("2 keys of the backup are active."), "{restored:?}");
     data_dir.cli(&["restore", backups.to_str().unwrap()]).fails_saying("is not empty");
     data_dir.cli(&["check"]).done();
-    let other = crate::support::Setup::plain().start_at(data_dir);
+    let other = Setup::plain().start_at(data_dir);
     let api = other.with_key(&key.key);
     assert_eq!(api.get("/customers.php?id=1").found()["name"], "Eins");
     let repeated = api.call("POST", "/v1/customers.php").key(&post).json(&body).send();
@@ -98,27 +101,6 @@ fn everything_is_restored_on_another_machine() {
 }
 
 #[test]
-fn a_tenant_that_is_created_beside_a_restore_has_a_file_of_its_own() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
-    write_rows(&data_dir, "c.csv", ROWS);
-    data_dir.cli(&["import", "acme", "customers", "c.csv"]).done();
-    data_dir.cli(&["backup", "backups"]).done();
-    let elsewhere = DataDir::new(false);
-    let backups = data_dir.home().join("backups");
-    let mut restore = elsewhere.command();
-    restore.arg("--data-dir").arg(elsewhere.data()).arg("restore").arg(&backups);
-    let mut restore = restore.stdout(Stdio::null()).spawn().unwrap();
-    until("the restore copies", || elsewhere.data().join(".restore").exists().then_some(()));
-    elsewhere.tenant("newone");
-    assert!(restore.wait().unwrap().success());
-    let rows =
-        |tenant| elsewhere.cli(&["export", tenant, "customers"]).done().stdout.lines().count();
-    assert_eq!((rows("newone"), rows("acme")), (1, usize::try_from(ROWS).unwrap() + 1));
-    elsewhere.cli(&["check"]).done();
-}
-
-#[test]
 fn a_missing_or_damaged_file_is_restored_while_the_server_runs() {
     let (server, tenant) = TestServer::with_tenant();
     let api = tenant.with_scopes(ALL);
@@ -126,9 +108,7 @@ fn a_missing_or_damaged_file_is_restored_while_the_server_runs() {
     server.cli(&["backup", "backups"]).done();
     let restore = || {
         server.cli(&["restore", "backups", "acme", "--force"]).done();
-        crate::support::until("the tenant is served again", || {
-            (api.get("/customers.php").status == 200).then_some(())
-        });
+        until("the tenant is served again", || (api.get(RECORDS).status == 200).then_some(()));
         assert_eq!(api.get("/customers.php?id=1").found()["name"], "Eins");
         api.customer("After");
     };
@@ -139,23 +119,6 @@ fn a_missing_or_damaged_file_is_restored_while_the_server_runs() {
     api.get("/customers.php").fails_with(503, "tenant_unavailable");
     restore();
     server.cli(&["check"]).done();
-}
-
-/// Before the content is replaced, the old file is read for the ids that were used.
-#[test]
-fn a_file_that_can_be_opened_and_not_read_is_restored() {
-    let data_dir = DataDir::new(false);
-    let file = data_dir.tenant("acme").file();
-    data_dir.cli(&["backup", "backups"]).done();
-    let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_sequence'";
-    let page: u32 = database(&file).query_row(page, [], |row| row.get(0)).unwrap();
-    let mut torn = std::fs::read(&file).unwrap();
-    let begin = (page as usize - 1) * 4096;
-    torn[begin..begin + 4096].fill(b'x');
-    std::fs::write(&file, torn).unwrap();
-    data_dir.cli(&["check"]).ends_with(1);
-    data_dir.cli(&["restore", "backups", "acme", "--force"]).done();
-    data_dir.cli(&["check"]).done();
 }
 
 /// Another process that opens and closes a tenant's file must not remove the write-ahead log that
@@ -180,8 +143,8 @@ fn records_written_after_another_command_are_kept() {
     assert_eq!(api.total("/customers.php"), 5);
 }
 
-/// A data directory with a backup of three tenants. Two are damaged after the backup: the content
-/// of one, the header of the other.
+/// A data directory with a backup of three tenants. Two are damaged after the backup: of one, the ids
+/// that were used, so that it can be opened and not read; of the other, the header.
 fn with_damaged_tenants() -> (std::sync::Arc<DataDir>, String) {
     let data_dir = DataDir::new(false);
     let [one, two, three] = ["good", "torn", "garbage"].map(|name| data_dir.tenant(name));
@@ -191,9 +154,12 @@ fn with_damaged_tenants() -> (std::sync::Arc<DataDir>, String) {
         data_dir.cli(&["import", name, "customers", "c.csv"]).done();
     }
     let whole = data_dir.cli_json(&["backup", "backups"])["folder"].as_str().unwrap().to_owned();
+    let file = database(&two.file());
+    file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_sequence'";
+    let page: u32 = file.query_row(page, [], |row| row.get(0)).unwrap();
     let mut torn = std::fs::read(two.file()).unwrap();
-    let middle = torn.len() / 2;
-    torn[middle..middle + 40_960].fill(b'x');
+    torn[(page as usize - 1) * 4096..][..4096].fill(b'x');
     std::fs::write(two.file(), torn).unwrap();
     std::fs::write(three.file(), "no database ".repeat(1_000)).unwrap();
     assert!(one.file().exists());
@@ -225,30 +191,6 @@ fn a_tenant_that_is_deleted_during_a_backup_is_no_part_of_it() {
 }
 
 #[test]
-fn a_tenant_that_is_deleted_during_a_check_has_no_problems() {
-    let data_dir = DataDir::new(false);
-    let [stays, leaves] = ["stays", "leaves"].map(|name| data_dir.tenant(name));
-    let locked = database(&stays.file());
-    locked.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT").unwrap();
-    let mut command = data_dir.command();
-    command.arg("--data-dir").arg(data_dir.data()).args(["--json", "check"]);
-    let child = command.stdout(Stdio::piped()).spawn().unwrap();
-    until("it waits for the first file", || {
-        let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
-        let mut files = open.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
-        files.any(|file| file == stays.file()).then_some(())
-    });
-    data_dir.cli(&["tenant", "delete", "leaves", "--yes"]).done();
-    assert!(!leaves.file().exists());
-    drop(locked);
-    let output = child.wait_with_output().unwrap();
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(output.status.success(), "{found}");
-    let databases = found.as_array().unwrap().iter().map(|one| one["database"].clone());
-    assert_eq!(databases.collect::<Value>(), json!(["registry.db", "tenants/1.db"]));
-}
-
-#[test]
 fn tenants_that_cannot_be_read_are_left_out_and_named() {
     let (data_dir, whole) = with_damaged_tenants();
     let output =
@@ -262,24 +204,15 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     }
     assert_eq!(made["removed"], json!([]));
     assert_eq!(directories(&data_dir).len(), 2, "nothing is pruned");
-    let saved: Vec<Value> = made["tenants"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|tenant| json!([tenant["id"], tenant["records"]]))
-        .collect();
-    assert_eq!(saved, [json!([1, {"customers": 500, "employees": 0, "hardware": 0}])]);
+    let records = json!({"customers": 500, "employees": 0, "hardware": 0});
+    assert_eq!(made["tenants"], json!([{"id": 1, "name": "good", "records": records}]));
     let names: Vec<&Value> =
         made["left_out"].as_array().unwrap().iter().map(|tenant| &tenant["name"]).collect();
     assert_eq!(names, ["torn", "garbage"]);
     let partial = made["folder"].as_str().unwrap().to_owned();
-    let manifest: Value = serde_json::from_slice(
-        &std::fs::read(data_dir.home().join(&partial).join("manifest.json")).unwrap(),
-    )
-    .unwrap();
+    let manifest = manifest(&data_dir.home().join(&partial));
     assert_eq!(manifest["left_out"], made["left_out"]);
-    let files: Vec<_> =
-        std::fs::read_dir(data_dir.home().join(&partial).join("tenants")).unwrap().collect();
+    let files = tree(&data_dir.home().join(&partial).join("tenants"));
     assert_eq!(files.len(), 1, "no copy of what is damaged: {files:?}");
 
     let doctor = data_dir.cli(&["doctor", "--backups", "backups"]).ends_with(1);
@@ -297,9 +230,8 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
         "{restored:?}"
     );
     assert_eq!(other.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 1);
-    other
-        .cli(&["restore", partial.to_str().unwrap(), "torn"])
-        .fails_saying("was left out of the backup");
+    let torn = ["restore", partial.to_str().unwrap(), "torn"];
+    other.cli(&torn).fails_saying("was left out of the backup");
 
     // On this machine the newest backup that holds a tenant is found.
     for name in ["torn", "garbage"] {
@@ -336,8 +268,7 @@ fn a_backup_can_be_restored_or_names_the_sql_that_cures_the_file() {
 /// following nights must not take the place of those with the records.
 #[test]
 fn backups_of_a_lost_data_directory_do_not_replace_those_before() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
+    let data_dir = DataDir::acme();
     let whole = back_up(&data_dir, &[]);
     std::fs::remove_dir_all(data_dir.data()).unwrap();
     drop(Setup::plain().start_at(data_dir.clone()));
@@ -376,8 +307,7 @@ fn a_restore_of_everything_names_a_newer_backup_of_one_tenant() {
 
 #[test]
 fn a_damaged_backup_is_refused_and_the_one_before_it_is_named() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
+    let data_dir = DataDir::acme();
     data_dir.tenant("other");
     let whole = back_up(&data_dir, &[]);
     back_up(&data_dir, &["other"]);
@@ -392,8 +322,7 @@ fn a_damaged_backup_is_refused_and_the_one_before_it_is_named() {
 /// The machine starts again in the middle of a restore. An empty service would refuse every key.
 #[test]
 fn no_server_starts_beside_a_restore_of_everything_that_was_killed() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
+    let data_dir = DataDir::acme();
     back_up(&data_dir, &[]);
     std::fs::remove_dir_all(data_dir.data()).unwrap();
     std::fs::create_dir_all(data_dir.data().join(".restore/tenants")).unwrap();
@@ -411,8 +340,7 @@ fn no_server_starts_beside_a_restore_of_everything_that_was_killed() {
 /// The directory of backups can be a disk of its own, whose `lost+found` belongs to root.
 #[test]
 fn the_lost_and_found_of_a_disk_is_no_backup() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
+    let data_dir = DataDir::acme();
     let former = back_up(&data_dir, &[]);
     let found = data_dir.home().join("backups/lost+found");
     std::fs::create_dir(&found).unwrap();
@@ -426,13 +354,12 @@ fn the_lost_and_found_of_a_disk_is_no_backup() {
 
 #[test]
 fn a_backup_from_the_future_is_a_fault_and_never_the_newest() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
+    let data_dir = DataDir::acme();
     let ahead = back_up(&data_dir, &[]);
-    let manifest = data_dir.home().join("backups").join(&ahead).join("manifest.json");
-    let mut changed: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    let directory = data_dir.home().join("backups").join(&ahead);
+    let mut changed = manifest(&directory);
     changed["created_at"] = json!("2099-01-01T00:00:00Z");
-    std::fs::write(&manifest, changed.to_string()).unwrap();
+    std::fs::write(directory.join("manifest.json"), changed.to_string()).unwrap();
     let restore = |source: &str| data_dir.cli(&["--json", "restore", source, "acme", "--force"]);
     restore("backups").fails_saying("restore this backup by its own path");
     let removed = back_up(&data_dir, &["--keep", "1"]);
@@ -451,8 +378,7 @@ fn a_backup_from_the_future_is_a_fault_and_never_the_newest() {
 
 #[test]
 fn a_backup_lies_outside_the_data_directory() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
+    let data_dir = DataDir::acme();
     let data = data_dir.data();
     std::os::unix::fs::symlink(&data, data_dir.home().join("link")).unwrap();
     for inside in [data.clone(), data.join("new/backups"), data_dir.home().join("link/new")] {
@@ -472,8 +398,7 @@ fn back_up(data_dir: &DataDir, options: &[&str]) -> String {
 
 #[test]
 fn the_backups_of_a_renamed_tenant_are_of_one_kind_and_those_of_another_tenant_are_not() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
+    let data_dir = DataDir::acme();
     data_dir.tenant("other");
     let first = back_up(&data_dir, &["acme"]);
     let other = back_up(&data_dir, &["other"]);
@@ -494,11 +419,7 @@ fn a_running_server_has_the_new_name_from_the_next_request_on() {
     api.customer("Kept");
     assert_eq!(api.get("/whoami.php").found()["tenant"], "acme");
     let done = server.cli_json(&["tenant", "rename", "acme", "acme-berlin"]);
-    assert_eq!(
-        done,
-        json!({"id": 1, "name": "acme-berlin", "state": "active", "trial_until": null,
-            "created_at": done["created_at"], "done": "renamed"})
-    );
+    assert_eq!([&done["name"], &done["done"]], ["acme-berlin", "renamed"]);
     assert_eq!(api.get("/whoami.php").found()["tenant"], "acme-berlin");
     assert_eq!(api.ids(RECORDS), [1]);
     until("the log has the new name", || {
@@ -531,20 +452,16 @@ fn a_backup_from_before_is_restored_under_the_new_name_while_the_server_runs() {
         .fails_saying("the tenant new would be overwritten");
     let restored = server.cli_json(&["restore", "backups", "acme", "--as", "new", "--force"]);
     let records = json!({"customers": 1, "employees": 0, "hardware": 0});
-    assert_eq!(
-        restored["tenants"],
-        json!([{"id": 1, "name": "new", "existed": true, "keys": 0, "records": records}])
-    );
+    let same = json!({"id": 1, "name": "new", "existed": true, "keys": 0, "records": records});
+    assert_eq!(restored["tenants"], json!([same]));
     assert_eq!(api.ids(RECORDS), [1]);
     assert_eq!(api.customer("Drei"), 3, "ids go on from the higher count");
     assert_eq!(api.get("/whoami.php").found()["tenant"], "new");
 
     server.cli(&["tenant", "delete", "new", "--yes"]).done();
     let restored = server.cli_json(&["restore", "backups", "acme", "--as", "newer"]);
-    assert_eq!(
-        restored["tenants"],
-        json!([{"id": 2, "name": "newer", "existed": false, "keys": 1, "records": records}])
-    );
+    let new = json!({"id": 2, "name": "newer", "existed": false, "keys": 1, "records": records});
+    assert_eq!(restored["tenants"], json!([new]));
     assert_eq!(api.get("/whoami.php").found()["tenant"], "newer", "it comes with its keys");
     let copied = server.cli(&["restore", "backups", "acme", "--as", "copy"]).done();
     assert!(copied.stdout.contains("0 keys came with it"), "newer has them: {}", copied.stdout);
