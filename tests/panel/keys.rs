@@ -51,17 +51,6 @@ fn a_new_key_works_and_is_shown_once_and_never_stored() {
 }
 
 #[test]
-fn the_request_beside_a_new_key_names_the_host_of_the_page() {
-    let panel = Panel::new();
-    let mut browser = panel.signed_in();
-    for host in ["desk.example:8443", "[2001:db8::7]"] {
-        browser.at_host(host);
-        let made = browser.send("create", &[("name", "Web shop"), ("scope", "read")]).is(303);
-        browser.get(made.query()).is(200).showing(&format!(" http://{host}/whoami.php"));
-    }
-}
-
-#[test]
 fn a_form_that_cannot_be_accepted_says_why_and_keeps_what_was_typed() {
     let panel = Panel::new();
     let mut browser = panel.signed_in();

