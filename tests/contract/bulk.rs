@@ -17,9 +17,7 @@ struct Shop {
 impl Shop {
     /// A tenant without a server.
     fn new() -> Shop {
-        let data_dir = DataDir::new(false);
-        data_dir.tenant("acme");
-        Shop { data_dir }
+        Shop { data_dir: DataDir::acme() }
     }
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) {
@@ -300,16 +298,6 @@ fn an_import_warns_of_what_a_person_may_not_have_intended() {
     let counted = "\n21 records change: postal_code 21\nline 2: customer 1 \"Eins\": ";
     assert!(output.stdout.contains(counted), "{output:?}");
     assert!(output.stdout.ends_with("\n… and 1 more\n"), "{output:?}");
-    let output =
-        update(customers(1_100, "10", "changed").replacen("K-10,Eins,1010", "K-10,Eins,01010", 1));
-    let changes = "0 created, 1,100 changed, 1 unchanged\n\
-                   1,100 records change: notes 1,100, postal_code 1,099\n";
-    assert!(output.stdout.contains(changes), "{output:?}");
-    assert!(output.stdout.ends_with("\n… and 1,080 more\n"), "{output:?}");
-    assert_eq!(output.stdout.lines().count(), 2 + 20 + 1);
-    let warning =
-        "warning: postal_code loses leading zeros, a plus sign or digits in 1,099 records. ";
-    assert!(output.stderr.starts_with(warning), "{output:?}");
     let output = update("customer_number,city\nK-2,Ulm\n".to_owned());
     assert!(output.stdout.contains("\n1 record changes: city 1\n"), "{output:?}");
 }

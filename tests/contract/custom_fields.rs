@@ -35,10 +35,6 @@ fn names_and_values_have_rules() {
         let both = refused(json!({"room": value, "os": "x".repeat(501)}));
         both.saying("custom.room").saying("custom.os");
     }
-    let many_bad: Value = (0..100).map(|n| (n.to_string(), json!("x"))).collect();
-    let reply = refused(many_bad);
-    assert_eq!(reply.message().matches("has no valid name").count(), 20, "{reply}");
-    reply.saying("81 more values are not valid.");
     for object in [json!(1), json!("x"), json!([1]), json!([[]])] {
         refused(object).saying("must be a JSON object");
     }
@@ -84,15 +80,10 @@ fn a_put_sets_and_removes_the_named_members() {
     }
     let update_by = "/hardware.php?update_by=serial_number";
     let body = |custom: Value| json!({"name": "PC", "serial_number": "S-1", "custom": custom});
-    assert_eq!(
-        api.post(update_by, body(json!({"a": "1", "b": ""}))).created()["custom"],
-        json!({"a": "1"})
-    );
-    assert_eq!(
-        api.post(update_by, body(json!({"b": "2"}))).found()["custom"],
-        json!({"a": "1", "b": "2"})
-    );
-    api.post("/hardware.php?update_by=custom", json!({})).fails_with(400, "bad_request");
+    let made = api.post(update_by, body(json!({"a": "1", "b": ""}))).created();
+    assert_eq!(made["custom"], json!({"a": "1"}));
+    let changed = api.post(update_by, body(json!({"b": "2"}))).found();
+    assert_eq!(changed["custom"], json!({"a": "1", "b": "2"}));
     api.post("/hardware.php?update_by=custom.a", json!({})).fails_with(400, "bad_request");
 }
 
@@ -132,12 +123,6 @@ fn lists_filter_and_search_custom_fields() {
     ] {
         api.get(&format!("{PATH}?{query}")).fails_with(400, "bad_request");
     }
-    for near in ["customs.room", "custm.room", "Custom.room"] {
-        let reply = api.get(&format!("{PATH}?{near}=1")).fails_with(400, "bad_request");
-        reply.saying("Did you mean \"custom.room\"?");
-    }
-    let of_another = api.get("/hardware.php?employee.is_active=false");
-    assert!(!of_another.text().contains("custom.is_active"), "{of_another:?}");
     let page = api.get(&format!("{PATH}?custom.room=2.14&limit=1")).found();
     let cursor = page["next_cursor"].as_str().unwrap();
     for other in ["", "&custom.room=2.1", "&custom.rooms=2.14"] {
@@ -168,10 +153,6 @@ fn lists_filter_by_a_range_of_a_custom_field() {
     for query in [&format!("{three}&custom.y=null"), "custom.lease_to=", "custom.lease_from=null"] {
         api.get(&format!("{PATH}?{query}")).fails_with(400, "bad_request");
     }
-    let page = api.get(&format!("{PATH}?custom.lease_from=1&limit=1")).found();
-    let cursor = page["next_cursor"].as_str().unwrap();
-    let other = format!("{PATH}?custom.lease_to=1&limit=1&cursor={cursor}");
-    api.get(&other).fails_with(400, "bad_request").saying("another list");
 }
 
 #[test]
@@ -244,15 +225,6 @@ fn files_have_columns_and_objects() {
         let refused = import("f.csv", text, &[]).fails_saying("nothing was imported");
         assert!(refused.stderr.contains(fault), "{refused:?}");
     }
-    server.cli(&["check"]).done();
-}
-
-#[test]
-fn the_largest_object_and_the_stored_response_with_it_are_no_fault() {
-    let (server, api) = TestServer::with_unlimited_api();
-    let largest: Value = (0..20).map(|n| (format!("n{n}"), json!("😀".repeat(500)))).collect();
-    let body = json!({"name": "Eva", "custom": largest});
-    api.call("POST", PATH).key("6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d").json(&body).send().created();
     server.cli(&["check"]).done();
 }
 

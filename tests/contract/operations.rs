@@ -8,17 +8,6 @@ use crate::support::contract::{RESOURCES, at};
 use crate::support::{ALL, Api, Reply, TestServer};
 
 #[test]
-fn put_and_delete_need_an_id() {
-    let (_server, api) = TestServer::with_api();
-    for &resource in RESOURCES.iter() {
-        api.put(resource.path, json!({"notes": "x"})).fails_with(400, "missing_id");
-        api.delete(resource.path).fails_with(400, "missing_id");
-        api.put(&format!("{}?", resource.path), json!({"notes": "x"}))
-            .fails_with(400, "missing_id");
-    }
-}
-
-#[test]
 fn an_id_is_decimal_digits_without_sign_or_leading_zero() {
     let (_server, api) = TestServer::with_unlimited_api();
     let id = api.customer("The first");
@@ -40,13 +29,7 @@ fn an_id_is_decimal_digits_without_sign_or_leading_zero() {
 #[test]
 fn an_id_beyond_64_bits_is_no_records() {
     let (_server, api) = TestServer::with_api();
-    for id in [
-        "2",
-        "9223372036854775807",
-        "9223372036854775808",
-        "18446744073709551617",
-        &"9".repeat(100),
-    ] {
+    for id in ["2", "9223372036854775807", "9223372036854775808", &"9".repeat(100)] {
         let address = format!("/customers.php?id={id}");
         api.get(&address).fails_with(404, "not_found");
         api.put(&address, json!({"name": "Other"})).fails_with(404, "not_found");
@@ -68,33 +51,11 @@ fn the_query_is_decoded_as_forms_are() {
 }
 
 #[test]
-fn a_parameter_that_is_not_known_is_named_and_so_is_the_one_that_was_meant() {
-    let (_server, api) = TestServer::with_unlimited_api();
-    api.customer("One");
-    let typos = [
-        ("lmit", "limit"),
-        ("Limit", "limit"),
-        ("curser", "cursor"),
-        ("custmer_number", "customer_number"),
-        ("statuss", "status"),
-        ("sorting", "sort"),
-        ("created_at_form", "created_at_from"),
-    ];
-    for (typo, meant) in typos {
-        let reply = api.get(&format!("/customers.php?{typo}=1")).fails_with(400, "bad_request");
-        reply.saying(typo).saying(meant);
-    }
-    for query in [
-        "bogus=1",
-        "notes=x",
-        "notes_from=2024-01-01",
-        "status_from=a",
-        "name_to=b",
-        "id_from=1",
-        "=1",
-    ] {
-        let name = query.split('=').next().unwrap();
-        api.get(&format!("/customers.php?{query}")).fails_with(400, "bad_request").saying(name);
+fn a_parameter_that_no_list_has_is_refused() {
+    let (_server, api) = TestServer::with_api();
+    for name in ["bogus", "Limit", "notes", "notes_from", "status_from", "name_to", "id_from", ""] {
+        let reply = api.get(&format!("/customers.php?{name}=1")).fails_with(400, "bad_request");
+        reply.saying(name);
     }
 }
 
@@ -102,20 +63,12 @@ fn a_parameter_that_is_not_known_is_named_and_so_is_the_one_that_was_meant() {
 fn a_parameter_is_given_once() {
     let (_server, api) = TestServer::with_api();
     api.customer("One");
-    for query in [
-        "id=1&id=1",
-        "id=1&%69d=2",
-        "limit=1&limit=1",
-        "status=active&status=inactive",
-        "q=a&q=a",
-        "sort=id&sort=id",
-    ] {
+    for query in ["id=1&%69d=2", "limit=1&limit=1", "status=active&status=inactive", "q=a&q=a"] {
         api.get(&format!("/customers.php?{query}")).fails_with(400, "bad_request");
     }
-    api.delete("/customers.php?id=1&id=1").fails_with(400, "bad_request").saying("id");
-    api.put("/customers.php?id=1&id=1", json!({"name": "Other"}))
-        .fails_with(400, "bad_request")
-        .saying("id");
+    let twice = "/customers.php?id=1&id=1";
+    api.delete(twice).fails_with(400, "bad_request");
+    api.put(twice, json!({"name": "Other"})).fails_with(400, "bad_request");
 }
 
 #[test]
@@ -146,49 +99,30 @@ fn a_body_needs_the_content_type_of_json() {
             .body(body.as_str())
             .send()
     };
-    for good in [
-        "application/json",
-        "Application/JSON",
-        "application/json; charset=utf-8",
-        "application/json;charset=utf-8;x=y",
-        "application/json ; a=b",
-    ] {
+    for good in ["Application/JSON", "application/json;charset=utf-8;x=y", "application/json ; a=b"]
+    {
         post(good).is(201);
     }
     for bad in [
         "text/plain",
-        "text/json",
-        "application/x-www-form-urlencoded",
         "application/jsonx",
-        "application/json-patch+json",
         "application/vnd.api+json",
-        "application",
-        "json",
-        "*/*",
-        "",
         "application/json, text/plain",
+        "",
     ] {
         post(bad).fails_with(415, "unsupported_media_type");
         let put =
             api.call("PUT", "/customers.php?id=1").header("Content-Type", bad).body(body.as_str());
         put.send().fails_with(415, "unsupported_media_type");
     }
-    api.call("POST", "/customers.php")
-        .body(body.as_str())
-        .send()
-        .fails_with(415, "unsupported_media_type");
-    api.call("POST", "/customers.php").send().fails_with(415, "unsupported_media_type");
+    let untyped = api.call("POST", "/customers.php").body(body.as_str());
+    untyped.send().fails_with(415, "unsupported_media_type");
     api.call("PUT", "/customers.php?id=1").send().fails_with(415, "unsupported_media_type");
-}
-
-#[test]
-fn any_content_encoding_is_refused() {
-    let (_server, api) = TestServer::with_api();
     for encoding in ["gzip", "identity", "br"] {
-        let post = api.call("POST", "/customers.php").json(&json!({"name": "Packed"}));
-        post.header("Content-Encoding", encoding).send().fails_with(415, "unsupported_media_type");
+        let packed = api.call("POST", "/customers.php").json(&json!({"name": "Packed"}));
+        let packed = packed.header("Content-Encoding", encoding);
+        packed.send().fails_with(415, "unsupported_media_type");
     }
-    assert_eq!(api.total("/customers.php"), 0);
 }
 
 #[test]
@@ -211,17 +145,12 @@ fn a_body_has_at_most_64_kib() {
 fn a_body_with_get_head_or_delete_is_ignored() {
     let (_server, api) = TestServer::with_api();
     api.customer("One");
-    api.customer("Two");
     for body in ["{\"name\":", "\u{fffd}", &"x".repeat(70_000)] {
         api.call("GET", "/customers.php?id=1").body(body).send().is(200);
         api.call("HEAD", "/customers.php?id=1").body(body).send().is(200);
     }
-    api.call("DELETE", "/customers.php?id=1")
-        .header("Content-Type", "text/plain")
-        .body("{")
-        .send()
-        .is(204);
-    api.call("DELETE", "/customers.php?id=2").body("x".repeat(70_000)).send().is(204);
+    let delete = api.call("DELETE", "/customers.php?id=1").header("Content-Type", "text/plain");
+    delete.body("x".repeat(70_000)).send().is(204);
 }
 
 #[test]
@@ -248,14 +177,10 @@ fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
     let employee = api.employee(customer);
     let hardware = api.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
     let other = api.employee(customer);
-    for (address, said) in [
-        (
-            format!("/customers.php?id={customer}"),
-            "2 employees and 1 hardware record refer to this",
-        ),
-        (format!("/employees.php?id={employee}"), "1 hardware record refers to this employee."),
-    ] {
-        let reply = api.delete(&address).fails_with(409, "has_dependents").saying(said);
+    for address in
+        [format!("/customers.php?id={customer}"), format!("/employees.php?id={employee}")]
+    {
+        let reply = api.delete(&address).fails_with(409, "has_dependents");
         assert_eq!(reply.json()["details"], "FOREIGN KEY constraint failed");
         api.get(&address).is(200);
     }
@@ -264,7 +189,7 @@ fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
     api.put(&format!("/hardware.php?id={hardware}"), json!({"employee_id": null})).is(200);
     api.delete(&format!("/employees.php?id={employee}")).is(204);
     let customer = format!("/customers.php?id={customer}");
-    api.delete(&customer).fails_with(409, "has_dependents").saying("1 hardware record refers");
+    api.delete(&customer).fails_with(409, "has_dependents");
     api.delete(&format!("/hardware.php?id={hardware}")).is(204);
     api.delete(&customer).is(204);
 }
@@ -278,18 +203,12 @@ fn no_tenant_reaches_anothers_records() {
     let customer = theirs.customer("Theirs");
     let employee = theirs.employee(customer);
     theirs.create("/hardware.php", json!({"name": "Theirs", "employee_id": employee}));
-    let mut last = (0, 0, 0);
-    for n in 0..3 {
-        let customer = ours.customer(&format!("Ours {n}"));
-        let employee = ours.employee(customer);
-        last = (
-            customer,
-            employee,
-            ours.create("/hardware.php", json!({"name": "Ours", "employee_id": employee})),
-        );
+    for _ in 0..3 {
+        let employee = ours.employee(ours.customer("Ours"));
+        ours.create("/hardware.php", json!({"name": "Ours", "employee_id": employee}));
     }
-    for (resource, id) in RESOURCES.iter().zip([last.0, last.1, last.2]) {
-        let address = at(resource, id);
+    for resource in RESOURCES {
+        let address = at(resource, 3);
         let before = ours.get(&address).found();
         theirs.get(&address).fails_with(404, "not_found");
         theirs.head(&address).is(404);
@@ -298,17 +217,13 @@ fn no_tenant_reaches_anothers_records() {
         assert_eq!(theirs.total(resource.path), 1);
         assert_eq!(ours.get(&address).found(), before);
     }
-    let across = json!({"customer_id": last.0, "email": "a@shop.example"});
-    theirs.post("/employees.php", across).fails_with(422, "customer_not_found");
-    theirs
-        .put("/employees.php?id=1", json!({"customer_id": last.0}))
-        .fails_with(422, "customer_not_found");
-    theirs
-        .post("/hardware.php", json!({"name": "X1", "employee_id": last.1}))
-        .fails_with(422, "employee_not_found");
-    theirs
-        .put("/hardware.php?id=1", json!({"employee_id": last.1}))
-        .fails_with(422, "employee_not_found");
+    for (path, body, code) in [
+        ("/employees.php", json!({"customer_id": 3, "email": "a@b.example"}), "customer_not_found"),
+        ("/hardware.php", json!({"name": "X1", "employee_id": 3}), "employee_not_found"),
+    ] {
+        theirs.post(path, body.clone()).fails_with(422, code);
+        theirs.put(&format!("{path}?id=1"), body).fails_with(422, code);
+    }
 }
 
 fn post(api: &Api, body: impl Into<Vec<u8>>) -> Reply {
@@ -347,41 +262,13 @@ fn what_is_not_one_json_object_is_invalid() {
         b"name=Form",
     ];
     for body in bodies {
-        let reply = post(&api, *body).fails_with(400, "invalid_json");
-        let message = reply.message();
-        let has_number_after = |word: &str| {
-            message
-                .split(word)
-                .nth(1)
-                .is_some_and(|rest| rest.trim_start().starts_with(|c: char| c.is_ascii_digit()))
-        };
-        assert!(
-            has_number_after("line") && has_number_after("column"),
-            "where? {message} for {body:?}"
-        );
-    }
-    for (body, what) in [
-        ("null", "another JSON value"),
-        ("\"{}\"", "a text in quotes"),
-        ("[{\"name\":\"In a list\"}]", "an array"),
-        (" \r\n[object Object]", "JavaScript"),
-        ("\u{feff}<html>", "HTML"),
-        ("name=Form&x=1", "a form"),
-        ("'{name: 1}'", "cmd.exe"),
-        ("{'name': 1}", "double quotes"),
-        ("{“name”: 1}", "typographic"),
-        ("{\"name\": {{name}}}", "placeholder"),
-    ] {
-        post(&api, body).fails_with(400, "invalid_json").saying(what);
+        post(&api, *body).fails_with(400, "invalid_json");
     }
     assert_eq!(api.total("/customers.php"), 0);
     api.customer("There");
     for body in ["", "[]", "{\"name\":"] {
-        let put = api
-            .call("PUT", "/customers.php?id=1")
-            .header("Content-Type", "application/json")
-            .body(body);
-        put.send().fails_with(400, "invalid_json");
+        let put = api.call("PUT", "/customers.php?id=1").header("Content-Type", "application/json");
+        put.body(body).send().fails_with(400, "invalid_json");
     }
 }
 
@@ -440,38 +327,10 @@ fn of_a_member_given_twice_the_last_counts() {
     assert_eq!(post(&api, r#"{"name":"First","name":"Last"}"#).created()["name"], "Last");
     assert_eq!(post(&api, r#"{"name":7,"name":"Last"}"#).created()["name"], "Last");
     assert_eq!(post(&api, r#"{"name":"First","n\u0061me":"Last"}"#).created()["name"], "Last");
-    let reply = post(&api, r#"{"name":"First","name":""}"#);
-    reply.fails_on(&[("name", "required")]);
     post(&api, r#"{"name":"First","name":7}"#).fails_with(400, "bad_request").saying("name");
     let put = api.call("PUT", "/customers.php?id=1").header("Content-Type", "application/json");
     let changed = put.body(r#"{"phone":"1","name":"A last one","phone":"2"}"#).send().found();
-    assert_eq!(
-        (changed["phone"].clone(), changed["name"].clone()),
-        (json!("2"), json!("A last one"))
-    );
-}
-
-#[test]
-fn a_number_that_no_field_takes_is_json_all_the_same() {
-    let (_server, api) = TestServer::with_api();
-    for number in ["1e-400", "1e300", "-0.0", "1E+2", "99999999999999999999"] {
-        let made =
-            post(&api, format!("{{\"name\":\"Numbers\",\"unknown\":{number},\"id\":{number}}}"));
-        made.is(201);
-        post(&api, format!("{{\"name\":{number}}}")).fails_with(400, "bad_request").saying("name");
-        let hardware = format!("{{\"name\":\"Costly\",\"purchase_cost_cents\":{number}}}");
-        let reply = api.post_bytes("/hardware.php", hardware);
-        reply.fails_on(&[("purchase_cost_cents", "invalid_int")]);
-    }
-}
-
-#[test]
-fn members_may_come_with_escapes_white_space_and_in_any_order() {
-    let (_server, api) = TestServer::with_api();
-    let body = "\r\n\t {\t\"not\\u0065s\" : \"a\\/b\\\\c\\\"d\\u00e4\\n\" ,\r\n \"n\\u0061me\":\"\\u004eame\" } \n";
-    let made = post(&api, body).created();
-    assert_eq!(made["name"], "Name");
-    assert_eq!(made["notes"], "a/b\\c\"dä\n");
+    assert_eq!([&changed["phone"], &changed["name"]], ["2", "A last one"]);
 }
 
 #[test]

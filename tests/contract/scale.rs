@@ -5,7 +5,7 @@
 //! minutes, and prints a table. Unit tests of `store/records/` find a sort or a filter without an
 //! index.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
@@ -323,7 +323,6 @@ fn write_csv(path: &Path, count: i64) {
           custom.room,custom.socket\n",
     )
     .unwrap();
-    let mut row = String::new();
     for n in 1..=count {
         let at = usize::try_from(n).unwrap();
         // Numbers without order. Different `n` have different ones.
@@ -332,29 +331,20 @@ fn write_csv(path: &Path, count: i64) {
         let (kind, status) = (types[at % types.len()], statuses[at / 3 % statuses.len()]);
         let (employee, leased) = (at % EMPLOYEES + 1, at % 3 / 2);
         let (year, month, day) = (2010 + mixed % 15, mixed % 12 + 1, mixed % 28 + 1);
-        row.clear();
-        write!(
-            row,
-            "{maker} {kind} {n},{employee},{kind},{status},{maker},{maker} {},",
-            mixed % 5_000
-        )
-        .unwrap();
-        write!(row, "SN-{mixed:08X},AT{n:07},{year}-{month:02}-{day:02},2030-{month:02}-01,")
-            .unwrap();
-        write!(row, "{},{leased},\"Bought for the office, handed over with ", mixed % 300_000)
-            .unwrap();
-        write!(row, "charger, bag and docking station; contract {}\",", mixed % 10_000).unwrap();
-        write!(
-            row,
-            "V-{},{:012x},Debian,{}.{},{}",
-            mixed % 9_999,
+        let (model, cost) = (mixed % 5_000, mixed % 300_000);
+        let (contract, note) = (mixed % 9_999, mixed % 10_000);
+        writeln!(
+            file,
+            "{maker} {kind} {n},{employee},{kind},{status},{maker},{maker} {model},SN-{mixed:08X},\
+             AT{n:07},{year}-{month:02}-{day:02},2030-{month:02}-01,{cost},{leased},\"Bought for the \
+             office, handed over with charger, bag and docking station; contract {note}\",\
+             V-{contract},{:012x},Debian,{}.{},{}",
             mixed << 8,
             n % 5,
             n % 97,
             n % 2_000
         )
         .unwrap();
-        writeln!(file, "{row}").unwrap();
     }
     file.flush().unwrap();
 }

