@@ -119,7 +119,10 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let wait = || print_stderr(WAITING);
     let mut changes = ChangeReport::new(options, registry.data_dir())?;
     let outcome = import.run(source, &mut file, context, wait, &mut |finding| match finding {
-        Finding::Fault(error) => report.add(error),
+        Finding::Fault(error) => {
+            report.add(error);
+            Ok(())
+        }
         Finding::Change(change) => changes.add(resource, change),
     });
     if !dry_run {
@@ -175,35 +178,36 @@ enum ChangeReport {
         lines: Vec<String>,
         more: u64,
     },
-    /// A file without a name has the documents, separated by commas.
-    Json(BufWriter<File>, io::Result<()>),
+    /// A file without a name has the documents, separated by commas. Each is in the file before the
+    /// import commits, so a full disk leaves nothing imported.
+    Json(File),
 }
 
 impl ChangeReport {
     fn new(options: &GlobalOptions, scratch: &Path) -> io::Result<ChangeReport> {
         Ok(match options.json {
-            true => ChangeReport::Json(BufWriter::new(tempfile_in(scratch)?), Ok(())),
+            true => ChangeReport::Json(tempfile_in(scratch)?),
             false => ChangeReport::Text { lines: Vec::new(), more: 0 },
         })
     }
 
-    fn add(&mut self, resource: &Resource, change: &ChangedRecord) {
+    fn add(&mut self, resource: &Resource, change: &ChangedRecord) -> io::Result<()> {
         const SHOWN: usize = 20;
         match self {
             ChangeReport::Text { lines, .. } if lines.len() < SHOWN => {
                 lines.push(change.describe(resource));
             }
             ChangeReport::Text { more, .. } => *more += 1,
-            ChangeReport::Json(file, outcome) if outcome.is_ok() => {
-                let json = serde_json::to_string(change).map_err(io::Error::other);
-                *outcome = json.and_then(|json| write!(file, ",{}", printable_json(&json)));
+            ChangeReport::Json(file) => {
+                let json = serde_json::to_string(change)?;
+                file.write_all(format!(",{}", printable_json(&json)).as_bytes())?;
             }
-            ChangeReport::Json(..) => {}
         }
+        Ok(())
     }
 
     fn print(self, document: Value, text: String) -> anyhow::Result<()> {
-        let (file, outcome) = match self {
+        let mut file = match self {
             ChangeReport::Text { lines, more } => {
                 let mut lines = iter::once(text).chain(lines).collect::<Vec<_>>();
                 if more > 0 {
@@ -211,10 +215,8 @@ impl ChangeReport {
                 }
                 return print(&lines.join("\n"));
             }
-            ChangeReport::Json(file, outcome) => (file, outcome),
+            ChangeReport::Json(file) => file,
         };
-        outcome.context("cannot keep the changes")?;
-        let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         let size = file.metadata()?.len();
         // Without the first comma.
         file.seek(SeekFrom::Start(size.min(1)))?;

@@ -13,6 +13,7 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher as _;
+use std::io;
 
 use super::columns::{Column, Columns, Converted, column_letters, is_total};
 use super::merge::{ChangedRecord, FieldChange};
@@ -75,8 +76,8 @@ pub enum Finding<'a> {
     Change(&'a ChangedRecord),
 }
 
-/// Takes each finding when it is found.
-type Report<'a> = dyn FnMut(Finding<'_>) + 'a;
+/// Takes each finding when it is found. An error ends the import, and nothing is stored.
+type Report<'a> = dyn FnMut(Finding<'_>) -> io::Result<()> + 'a;
 
 impl Import<'_> {
     /// Imports all rows of `source`. Calls `wait` before it waits for another import into the tenant.
@@ -303,11 +304,11 @@ impl RowImporter<'_> {
     }
 
     /// Counts the effect of a row for the summary that the operator sees.
-    fn count_effect(&mut self, place: Place, draft: &Draft) -> Result<(), StoreError> {
+    fn count_effect(&mut self, place: Place, draft: &Draft) -> Result<(), TransferError> {
         let imported = &mut self.imported;
         let Target::Stored(record) = &draft.target else {
             imported.created += 1;
-            return self.count_repeated_key(draft);
+            return Ok(self.count_repeated_key(draft)?);
         };
         if record.values == draft.values {
             imported.unchanged += 1;
@@ -323,8 +324,7 @@ impl RowImporter<'_> {
                 count(&mut imported.numbers, name);
             }
         }
-        (self.report)(Finding::Change(&change));
-        Ok(())
+        Ok((self.report)(Finding::Change(&change))?)
     }
 
     /// Counts a new record if an earlier row or an older record has its first natural key.
@@ -358,7 +358,7 @@ impl RowImporter<'_> {
         for error in &errors {
             if self.errors < MAX_FAULTS {
                 self.errors += 1;
-                (self.report)(Finding::Fault(error));
+                (self.report)(Finding::Fault(error))?;
             }
         }
         Ok(())

@@ -82,9 +82,11 @@ impl Fixture {
         let import = Import { resource, map: &map, mode, overwrite, dry_run };
         let source = InputFile::new(format, rows, &map);
         let mut errors = Vec::new();
-        let mut report = |finding: Finding<'_>| match finding {
-            Finding::Fault(error) => errors.push(error.to_string()),
-            Finding::Change(_) => {}
+        let mut report = |finding: Finding<'_>| {
+            if let Finding::Fault(error) = finding {
+                errors.push(error.to_string());
+            }
+            Ok(())
         };
         let context = || context(at);
         let outcome = import.run(source, &mut self.file(1), context, || (), &mut report);

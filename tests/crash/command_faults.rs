@@ -15,7 +15,7 @@ use crate::support::{DataDir, Setup, database};
 use crate::{THREADS, in_threads};
 
 /// Commands that change data.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "tenant create three",
     "tenant delete two --yes",
     "tenant rename two second",
@@ -25,6 +25,7 @@ const COMMANDS: [&str; 13] = [
     "key revoke two 2",
     "key replace two 2 --overlap 0",
     "import one customers rows.jsonl",
+    "--json import one customers changes.jsonl --update-by customer_number",
     "undo one --since 1h --yes",
     "backup backups",
     "backup backups one --keep 1",
@@ -47,9 +48,12 @@ fn prepare() -> Image {
     server.stop();
     data_dir.cli(&["backup", "backups"]).done();
     data_dir.cli(&["backup", "backups", "one"]).done();
-    let rows: String =
-        (0..30).map(|n| format!("{}\n", json!({"name": format!("Imported {n}")}))).collect();
-    fs::write(data_dir.home().join("rows.jsonl"), rows).unwrap();
+    for (file, name) in [("rows.jsonl", "Imported"), ("changes.jsonl", "Changed")] {
+        let row = |n| json!({"name": format!("{name} {n}"), "customer_number": format!("I-{n}")});
+        let rows: String = (0..30).map(|n| format!("{}\n", row(n))).collect();
+        fs::write(data_dir.home().join(file), rows).unwrap();
+    }
+    data_dir.cli(&["import", "one", "customers", "rows.jsonl"]).done();
     Disk::of(data_dir.home()).after(Loss::Nothing)
 }
 

@@ -3,7 +3,8 @@
  *
  * It records every change below the directory CRASH_ROOT in the file CRASH_LOG, in one order for all threads and processes, and it
  * makes chosen calls fail. Both are controlled by the file CRASH_CONTROL, which tests read and write while the program runs.
- * The index of a write-ahead log (-shm) is not recorded: SQLite makes it anew after a crash. Calls on it can fail all the same.
+ * The index of a write-ahead log (-shm) is not recorded: SQLite makes it anew after a crash. Nor is a file without a name. Calls on
+ * them can fail all the same.
  *
  * Syncs are recorded, but not done: the disk is simulated. A change by another system call is not recorded. The suite notices it,
  * because the recorded changes then do not give the directory.
@@ -117,20 +118,19 @@ static int is_below(const char *path)
     return control && strncmp(path, root, root_length) == 0 && (path[root_length] == '/' || path[root_length] == 0);
 }
 
-static int is_index(const char *path)
+static int ends_with(const char *path, const char *end)
 {
-    size_t length = strlen(path);
-    return length > 4 && strcmp(path + length - 4, "-shm") == 0;
+    size_t length = strlen(path), part = strlen(end);
+    return length > part && strcmp(path + length - part, end) == 0;
 }
 
-static int is_unnamed(const char *path)
+/* A power loss ends both. */
+static int is_unrecorded(const char *path)
 {
-    static const char mark[] = " (deleted)";
-    size_t length = strlen(path), end = sizeof mark - 1;
-    return length > end && strcmp(path + length - end, mark) == 0;
+    return ends_with(path, "-shm") || ends_with(path, " (deleted)");
 }
 
-/* The path of an open file or directory. Returns whether it is below the root. A file without a name is not: a power loss ends it. */
+/* The path of an open file or directory. Returns whether it is below the root. */
 static int path_of(int fd, char *path)
 {
     char name[64];
@@ -141,7 +141,7 @@ static int path_of(int fd, char *path)
     ssize_t length = readlink(name, path, PATH_MAX - 1);
     errno = saved;
     path[length > 0 ? length : 0] = 0;
-    return is_below(path) && !is_unnamed(path);
+    return is_below(path);
 }
 
 /* The absolute path of `name`, which is relative to an open directory. Returns whether it is below the root. */
@@ -237,9 +237,9 @@ static int opened(int directory, const char *name, int flags, mode_t mode)
         int is_new = (flags & O_CREAT) && fstatat(directory, name, &before, 0) != 0;
         errno = saved;
         fd = openat_(directory, name, flags, mode);
-        if (fd >= 0 && is_new && !is_index(path))
+        if (fd >= 0 && is_new && !is_unrecorded(path))
             append((struct record){.kind = CREATE, .inode = inode_of(fd)}, path, NULL, NULL, 0);
-        else if (fd >= 0 && (flags & O_TRUNC) && !is_index(path))
+        else if (fd >= 0 && (flags & O_TRUNC) && !is_unrecorded(path))
             append((struct record){.kind = TRUNCATE, .inode = inode_of(fd)}, path, NULL, NULL, 0);
     }
     unlock();
@@ -290,7 +290,7 @@ static uint64_t position(int fd)
 
 static void wrote(int fd, const char *path, uint64_t offset, const struct iovec *parts, int count, ssize_t written)
 {
-    if (written > 0 && !is_index(path))
+    if (written > 0 && !is_unrecorded(path))
         append((struct record){.kind = WRITE, .inode = inode_of(fd), .offset = offset, .bytes = written}, path, NULL, parts, count);
 }
 
@@ -352,7 +352,7 @@ int ftruncate64(int fd, off64_t length)
     int result = -1;
     if (!fails(FAULT_TRUNCATE, path)) {
         result = REAL(ftruncate64)(fd, length);
-        if (result == 0 && !is_index(path))
+        if (result == 0 && !is_unrecorded(path))
             append((struct record){.kind = TRUNCATE, .inode = inode_of(fd), .offset = length}, path, NULL, NULL, 0);
     }
     unlock();
@@ -365,7 +365,7 @@ static int synced(int fd, int (*sync_)(int))
 {
     char path[PATH_MAX];
     struct stat found;
-    if (!path_of(fd, path) || is_index(path) || fstat(fd, &found) != 0)
+    if (!path_of(fd, path) || is_unrecorded(path) || fstat(fd, &found) != 0)
         return sync_(fd);
     uint64_t begun = __atomic_load_n(&control->records, __ATOMIC_SEQ_CST);
     if (control->sync_delay)
@@ -451,7 +451,7 @@ int unlinkat(int directory, const char *name, int flags)
     int result = -1;
     if (!fails(FAULT_REMOVE, path)) {
         result = REAL(unlinkat)(directory, name, flags);
-        if (result == 0 && !is_index(path))
+        if (result == 0 && !is_unrecorded(path))
             append((struct record){.kind = flags & AT_REMOVEDIR ? REMOVE_DIRECTORY : UNLINK}, path, NULL, NULL, 0);
     }
     unlock();
