@@ -3,7 +3,7 @@
 //! ARCHITECTURE.md has the modules, and the way of a request through them.
 //!
 //! "Contract section 5" in a comment means this section in docs/api.md or docs/commands.md. The two
-//! pages together are the contract, with one numbering of their sections.
+//! pages have one numbering of their sections. With docs/openapi.json, they are the contract.
 //!
 //! Absent on purpose: async code outside the edge, an ORM, caches of keys or records.
 //! docs/decisions.md says why.
