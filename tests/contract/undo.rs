@@ -233,7 +233,6 @@ fn each_record_that_stays_has_its_reason() {
     assert_eq!(api.ids("/customers.php"), [1, 4, 5, 6]);
 }
 
-/// A record from before a stricter rule, of a suspended tenant.
 #[test]
 fn a_client_that_sends_the_id_of_a_command_or_of_another_key_adds_nothing_to_it() {
     let (server, tenant) = TestServer::with_tenant();
@@ -276,6 +275,7 @@ fn an_undo_of_most_records_asks_for_yes() {
     assert_eq!(undo(&server, &since).done().stdout, "nothing was changed\n");
 }
 
+/// A record from before a stricter rule, of a suspended tenant.
 #[test]
 fn values_that_rules_refuse_come_back() {
     let (server, tenant) = TestServer::with_tenant();

@@ -44,22 +44,6 @@ fn an_intact_data_directory_has_no_faults() {
     assert!(text.contains("3 intact"), "{text}");
 }
 
-#[test]
-fn damaged_databases_are_faults() {
-    let data_dir = with_tenants();
-    let file = data_dir.data().join("tenants/2.db");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("checks with a fault: 1");
-    assert_eq!(state(&output, "permissions"), "fault");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    database(&file).pragma_update(None, "user_version", 99).unwrap();
-    fs::remove_file(data_dir.data().join("tenants/1.db")).unwrap();
-    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("checks with a fault: 2");
-    assert_eq!(state(&output, "tenants/1.db"), "fault");
-    assert_eq!(state(&output, "tenants/2.db"), "fault");
-    DataDir::new(false).cli(&["doctor"]).fails_saying("no data directory");
-}
-
 /// Damages the pages of a database that have this text.
 fn damage(file: &Path, text: &str) {
     database(file).pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
