@@ -197,10 +197,7 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
         data_dir.cli(&["--json", "backup", "backups", "--keep", "1"]).fails_saying("torn, garbage");
     let made = output.json();
     for line in ["tenant torn (id 2) is left out: ", "tenant garbage (id 3) is left out: "] {
-        assert!(
-            output.stderr.lines().any(|said| said.starts_with(line) && said.len() > line.len()),
-            "{output:?}"
-        );
+        assert!(output.stderr.contains(line), "{output:?}");
     }
     assert_eq!(made["removed"], json!([]));
     assert_eq!(directories(&data_dir).len(), 2, "nothing is pruned");
@@ -225,10 +222,8 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     let partial = data_dir.home().join(partial);
     let restored = other.cli(&["--json", "restore", partial.to_str().unwrap()]).done();
     assert_eq!(restored.json()["left_out"], made["left_out"]);
-    assert!(
-        restored.stderr.contains("tenant torn (id 2) was left out of this backup"),
-        "{restored:?}"
-    );
+    let left_out = "tenant torn (id 2) was left out of this backup";
+    assert!(restored.stderr.contains(left_out), "{restored:?}");
     assert_eq!(other.cli_json(&["tenant", "list"]).as_array().unwrap().len(), 1);
     let torn = ["restore", partial.to_str().unwrap(), "torn"];
     other.cli(&torn).fails_saying("was left out of the backup");

@@ -67,19 +67,14 @@ fn a_document_for_scripts_has_every_fault() {
     let output =
         shop.import("customers", "a.csv", &["--json"]).fails_saying("252 faults in 251 rows");
     let document = output.json();
-    assert_eq!(
-        (&document["done"], &document["resource"]),
-        (&json!("nothing"), &json!("customers"))
-    );
+    assert_eq!([&document["done"], &document["resource"]], ["nothing", "customers"]);
     let faults = document["faults"].as_array().unwrap();
     assert_eq!(faults.len(), 252);
     let names: Vec<&String> = faults[0].as_object().unwrap().keys().collect();
     assert_eq!(names, ["line", "row", "field", "code", "message"]);
     assert_eq!((&faults[0]["line"], &faults[0]["code"]), (&json!(2), &json!("too_short")));
-    assert_eq!(
-        (&faults[251]["line"], &faults[251]["code"]),
-        (&json!(253), &json!("invalid_email"))
-    );
+    let last = &faults[251];
+    assert_eq!((&last["line"], &last["code"]), (&json!(253), &json!("invalid_email")));
     let members = |n: usize| format!("{{\"x{n}\": 1}}\n");
     shop.write("c.jsonl", (0..150).map(members).collect::<String>() + &members(0));
     let output = shop.import("customers", "c.jsonl", &["--json"]).ends_with(1);
@@ -188,10 +183,8 @@ fn a_dry_run_imports_nothing_and_json_reports_what_was_done() {
     let shop = Shop::new();
     shop.write("a.csv", "name\nEins\nZwei\n");
     let report = shop.import("customers", "a.csv", &["--dry-run", "--json"]).done().json();
-    assert_eq!(
-        report,
-        json!({"done": "checked", "tenant": "acme", "resource": "customers", "rows": 2})
-    );
+    let expected = json!({"done": "checked", "tenant": "acme", "resource": "customers", "rows": 2});
+    assert_eq!(report, expected);
     assert_eq!(shop.export("customers", &[]).lines().count(), 1);
     let output = shop.import("customers", "a.csv", &["--json"]).done();
     assert_eq!(output.json()["done"], "imported");
@@ -200,10 +193,8 @@ fn a_dry_run_imports_nothing_and_json_reports_what_was_done() {
     assert_eq!((&report["rows"], &report["file"]), (&json!(2), &json!("out.jsonl")));
     let file = shop.data_dir.home().join("out.jsonl");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(
-        std::fs::read_to_string(file).unwrap(),
-        shop.export("customers", &["--format", "jsonl"])
-    );
+    let exported = shop.export("customers", &["--format", "jsonl"]);
+    assert_eq!(std::fs::read_to_string(file).unwrap(), exported);
     shop.import("customers", "a.csv", &["--keep-ids"]).fails_saying("");
     let output = shop.data_dir.cli(&["export", "acme", "customers", "--output", "new/out.csv"]);
     output.fails_saying("cannot write new/out.csv: there is no directory new; create it first");

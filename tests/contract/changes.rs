@@ -61,10 +61,8 @@ fn each_change_has_an_entry() {
     assert_eq!(found.len(), 3);
     let last = &found[2];
     changed.as_object_mut().unwrap().remove("etag");
-    assert_eq!(
-        (&last["action"], &last["fields"], &last["before"]),
-        (&json!("deleted"), &json!([]), &changed)
-    );
+    assert_eq!((&last["action"], &last["fields"]), (&json!("deleted"), &json!([])));
+    assert_eq!(last["before"], changed);
     assert!(found.iter().all(|entry| entry["record"].is_null()), "null once it is deleted");
 }
 
@@ -104,11 +102,7 @@ fn pages_follow_each_other() {
     let third = api.get(&format!("{CHANGES}{rest}")).found();
     assert_eq!((third["data"].as_array().unwrap().len(), &third["more"]), (1, &json!(false)));
     let end = third["next_cursor"].as_str().unwrap();
-    assert_eq!(
-        api.get(&format!("{CHANGES}?cursor={end}")).found()["next_cursor"],
-        end,
-        "nothing came since"
-    );
+    assert_eq!(cursor(&api, &format!("?cursor={end}")), end, "nothing came since");
     api.below_v1().put("/customers.php?id=2", json!({"city": "Bremen"})).is(200);
     let since = api.below_v1().get(&format!("{CHANGES}?cursor={end}")).found();
     assert_eq!(outline(since["data"].as_array().unwrap()), ["updated customers 2"]);
@@ -284,10 +278,9 @@ fn the_command_prints_the_newest_entries_last() {
     assert_eq!(print(&one), json!(entries(&api, "")[2..]));
     let table = server.cli(&["changes", "acme"]).done().stdout;
     let last = table.trim_end().lines().last().unwrap().to_owned();
-    assert!(
-        last.contains("updated") && last.contains("city") && last.contains("key 1 a test's tdk_"),
-        "{table}"
-    );
+    for words in ["updated", "city", "key 1 a test's tdk_"] {
+        assert!(last.contains(words), "{table}");
+    }
     server.cli(&["changes", "acme", "--id", "1"]).ends_with(2);
     server.cli(&["changes", "acme", "--last", "0"]).ends_with(2);
     server.cli(&["changes", "acme", "--resource", "cars"]).ends_with(2);
@@ -330,12 +323,10 @@ fn the_command_selects_entries_as_undo_does() {
 
     let runs = print(&["--runs", "--last", "2"]);
     let by = json!({"kind": "key", "id": script.id, "name": "script", "prefix": script.prefix});
-    assert_eq!(
-        runs[0],
-        json!({"request_id": run, "at": all[63]["at"], "by": by,
-            "created": {"customers": 1, "hardware": 1}, "changed": {"customers": 1},
-            "deleted": {"customers": 1}})
-    );
+    let newest = json!({"request_id": run, "at": all[63]["at"], "by": by,
+        "created": {"customers": 1, "hardware": 1}, "changed": {"customers": 1},
+        "deleted": {"customers": 1}});
+    assert_eq!(runs[0], newest);
     assert_eq!(runs[1]["created"], json!({"customers": 1}));
     assert_eq!(runs.as_array().unwrap().len(), 2);
     assert_eq!(print(&["--runs"]).as_array().unwrap().len(), 50);
@@ -496,8 +487,6 @@ fn names_are_those_of_the_moment_of_the_change() {
     server.with_key(made["key"].as_str().unwrap()).customer("Eins");
     server.cli(&["key", "delete", "acme", &made["id"].to_string()]).done();
     let by = entries(&tenant.with_scopes(ALL), "")[0]["by"].clone();
-    assert_eq!(
-        by,
-        json!({"kind": "key", "id": made["id"], "name": "Büro \"1\" \\", "prefix": made["prefix"]})
-    );
+    assert_eq!([&by["id"], &by["prefix"]], [&made["id"], &made["prefix"]]);
+    assert_eq!([&by["kind"], &by["name"]], ["key", "Büro \"1\" \\"]);
 }

@@ -124,9 +124,9 @@ fn a_tenants_name_is_lower_case_letters_digits_and_hyphens() {
 #[test]
 fn tenant_list_shows_states_and_how_many_keys() {
     let data_dir = place_with(&["active", "suspended", "over", "both"]);
-    let suspend = |name: &str| data_dir.cli(&["tenant", "suspend", name]).done();
-    suspend("suspended");
-    suspend("both");
+    for name in ["suspended", "both"] {
+        data_dir.cli(&["tenant", "suspend", name]).done();
+    }
     for name in ["over", "both"] {
         data_dir.cli(&["tenant", "trial", name, "2020-02-29"]).done();
     }
@@ -236,10 +236,7 @@ fn key_create_prints_the_key_alone() {
     let create = ["key", "create", "acme", "--name", "Till", "--scope", "customers:read"];
     let output = data_dir.cli(&create).done();
     let key = output.stdout.strip_suffix('\n').unwrap();
-    assert!(
-        key.starts_with("tdk_") && key.len() == 47 && !key.contains(char::is_whitespace),
-        "{output:?}"
-    );
+    assert_eq!(keys_in(&output.stdout), [key], "{output:?}");
     let create = |scopes: &[&str]| {
         let mut command = vec!["key", "create", "acme", "--name", "Till"];
         command.extend(scopes.iter().flat_map(|scope| ["--scope", scope]));
