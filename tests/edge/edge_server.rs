@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
-use std::time::Duration;
 
 use http::HeaderMap;
 use serde_json::{Value, json};
@@ -35,7 +33,7 @@ struct Echo {
     probes: Mutex<Vec<String>>,
     forwarded: Mutex<Vec<Request>>,
     seen: Mutex<Vec<Request>>,
-    held: Held,
+    occupied: Occupied,
 }
 
 impl Application for Echo {
@@ -44,7 +42,7 @@ impl Application for Echo {
             self.probes.lock().unwrap().push(path.to_owned());
         }
         if path == "/probe/occupied" {
-            self.held.occupy();
+            self.occupied.occupy();
         }
         match path == "/healthz" || path.starts_with("/probe/") {
             true => Intake::Health,
@@ -62,7 +60,7 @@ impl Application for Echo {
             return Admission::Respond(Response::empty(204));
         }
         if request.path == "/stuck" {
-            thread::sleep(Duration::from_mins(1));
+            self.occupied.occupy();
         }
         Admission::Wait(lane(request), Job::Panel)
     }
@@ -70,10 +68,9 @@ impl Application for Echo {
     fn respond(&self, _: Job, request: &Request, reply: Responder) {
         self.seen.lock().unwrap().push(request.clone());
         match request.path.as_str() {
-            "/held" => self.held.keep(reply),
             "/panic" => panic!("on purpose"),
-            "/occupied" | "/2/occupied" => {
-                self.held.occupy();
+            "/occupied" => {
+                self.occupied.occupy();
                 reply.send(Response::json(200, &json!({})));
             }
             _ => respond(request, reply),
@@ -85,33 +82,19 @@ impl Application for Echo {
     }
 }
 
-/// The requests of `/held` that wait for a response; `None` after their release. The workers that
-/// wait for it.
-struct Held(Mutex<Option<Vec<Responder>>>, Condvar);
+/// The workers and the edge that wait for the release.
+#[derive(Default)]
+struct Occupied(Mutex<bool>, Condvar);
 
-impl Default for Held {
-    fn default() -> Held {
-        Held(Mutex::new(Some(Vec::new())), Condvar::new())
-    }
-}
-
-impl Held {
-    fn keep(&self, reply: Responder) {
-        match self.0.lock().unwrap().as_mut() {
-            Some(waiting) => waiting.push(reply),
-            None => reply.send(Response::json(200, &json!({}))),
-        }
-    }
-
-    /// Keeps the worker until the release.
+impl Occupied {
+    /// Keeps the thread until the release.
     fn occupy(&self) {
-        drop(self.1.wait_while(self.0.lock().unwrap(), |waiting| waiting.is_some()).unwrap());
+        drop(self.1.wait_while(self.0.lock().unwrap(), |released| !*released).unwrap());
     }
 
     fn release(&self) {
-        let waiting = self.0.lock().unwrap().take();
+        *self.0.lock().unwrap() = true;
         self.1.notify_all();
-        waiting.into_iter().flatten().for_each(|reply| reply.send(Response::json(200, &json!({}))));
     }
 }
 
@@ -167,20 +150,9 @@ impl EdgeServer {
         self.echo.probes.lock().unwrap().clone()
     }
 
-    /// Whether the client of each of these requests has disconnected or has its response.
-    pub(crate) fn abandoned(&self) -> Vec<bool> {
-        self.echo.seen.lock().unwrap().iter().map(Request::is_abandoned).collect()
-    }
-
-    /// Waits until `count` requests of `/held` are with the handler.
-    pub(crate) fn holds(&self, count: usize) {
-        let held = || self.echo.held.0.lock().unwrap().as_ref().map_or(0, Vec::len);
-        until(&format!("{count} are held"), || (held() == count).then_some(()));
-    }
-
-    /// Answers the requests that are held, and all later ones at once.
+    /// Lets all occupied threads go on, and all later ones at once.
     pub(crate) fn release(&self) {
-        self.echo.held.release();
+        self.echo.occupied.release();
     }
 
     pub(crate) fn connect(&self) -> Client {
@@ -202,7 +174,7 @@ impl EdgeServer {
 
 impl Drop for EdgeServer {
     fn drop(&mut self) {
-        self.echo.held.release();
+        self.echo.occupied.release();
         if let Some(service) = self.service.take() {
             let _ = service.stop();
         }
@@ -218,7 +190,6 @@ fn lane(request: &Request) -> Lane {
 /// Responds by path; any other request is returned as JSON.
 fn respond(request: &Request, reply: Responder) {
     match request.path.as_str() {
-        "/nothing" => reply.send(Response::empty(204)),
         "/large" => reply.send(Response::new(200, "text/plain", vec![b'x'; 1024 * 1024])),
         _ if request.body == Body::TooLarge => {
             reply.send(Response::from(ApiError::from(ErrorCode::PayloadTooLarge)))
@@ -233,13 +204,10 @@ fn described(request: &Request) -> Value {
     let headers: Vec<_> =
         headers.map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
     json!({
-        "method": request.method.as_str(),
         "path": request.path,
         "query": request.query,
         "headers": headers,
         "body": String::from_utf8_lossy(body),
-        "id": request.id.to_string(),
-        "client": request.client.to_string(),
         "secure": request.secure,
     })
 }

@@ -1,14 +1,16 @@
-//! Size limits and timeouts. A body that is too large is rejected in the order of checks, and the
+//! Limits of size, time and descriptors. A body that is too large is rejected in the order of checks, and the
 //! client receives the response.
 
 use std::io::{Read, Write};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+
 use crate::edge_server::EdgeServer;
 use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, get, request};
-use crate::support::{ALL, Setup, uninterrupted, until};
+use crate::support::{ALL, Setup, TestServer, uninterrupted, until};
 
 #[test]
 fn a_head_has_16_kib_and_a_target_8() {
@@ -121,12 +123,12 @@ fn a_client_that_is_still_sending_gets_its_refusal() {
 }
 
 /// A request that announces more than 64 KiB and sends no body, or stops within a chunk.
-fn stalled(method: &str, target: &str, key: &str, headers: &str) -> [String; 5] {
+fn stalled(method: &str, target: &str, key: &str, headers: &str) -> Vec<String> {
     let head = format!(
         "{method} {target} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}"
     );
     let chunk = " ".repeat(64 * 1024 + 1);
-    [
+    vec![
         format!("{head}Content-Length: 65537\r\n\r\n"),
         format!("{head}Content-Length: 1048576\r\n\r\n"),
         format!("{head}Content-Length: 99999999999\r\n\r\n{{"),
@@ -138,7 +140,7 @@ fn stalled(method: &str, target: &str, key: &str, headers: &str) -> [String; 5] 
 #[test]
 fn a_large_body_that_stalls_is_rejected_at_once() {
     let fixture = Fixture::with(Setup::plain().option("--rate-limit").option("40"));
-    let ask = |cases: [String; 5], status: u16, code: &str| {
+    let ask = |cases: Vec<String>, status: u16, code: &str| {
         for bytes in cases {
             let mut client = fixture.connect();
             client.send(bytes);
@@ -152,6 +154,10 @@ fn a_large_body_that_stalls_is_rejected_at_once() {
     let reader = fixture.tenant.key(&["customers:read"]).key;
     ask(post("/nowhere", &fixture.key, JSON), 404, "endpoint_not_found");
     ask(post(RECORDS, "tdk_short", JSON), 401, "malformed_api_key");
+    // These checks do not wait for a small body either.
+    let small = format!("{JSON}Content-Length: 60000\r\n");
+    ask(vec![request("POST", "/docs", "tdk_short", &small, "")], 405, "method_not_allowed");
+    ask(vec![request("POST", "/v1/batch.php", "tdk_short", &small, "")], 401, "malformed_api_key");
     ask(post(RECORDS, &reader, JSON), 403, "insufficient_scope");
     ask(stalled("PATCH", RECORDS, &fixture.key, JSON), 405, "method_not_allowed");
     ask(post(RECORDS, &fixture.key, "Idempotency-Key: x\r\n"), 400, "invalid_idempotency_key");
@@ -195,25 +201,58 @@ fn bodies_of_one_address_take_no_memory_from_others() {
 }
 
 #[test]
-fn no_body_is_read_that_no_check_needs() {
-    let fixture = Fixture::new();
-    let head = |target: &str, authorization: &str| {
-        format!(
-            "POST {target} HTTP/1.1\r\nHost: desk\r\n{authorization}{JSON}Content-Length: 60000\r\n\r\n"
-        )
+fn more_connections_than_half_of_the_descriptors() {
+    let fixture = Fixture::with(Setup::without_rate_limit().limited_to("-n 100"));
+    let mut clients: Vec<Client> = (0..60).map(|_| fixture.connect()).collect();
+    let mut beyond = clients.split_off(50);
+    assert!(beyond.iter_mut().all(Client::is_closed));
+    let is_served = |client: &mut Client| {
+        let answer = client.try_send(fixture.get(RECORDS)).then(|| client.try_answer());
+        answer.flatten().is_some_and(|answer| answer.status == 200)
     };
-    let key = format!("Authorization: Bearer {}\r\n", fixture.key);
-    for (bytes, status, code) in [
-        (head("/nowhere", &key), 404, "endpoint_not_found"),
-        (head("/docs", &key), 405, "method_not_allowed"),
-        (head(RECORDS, ""), 401, "missing_authorization"),
-        (head(RECORDS, "Authorization: Bearer tdk_short\r\n"), 401, "malformed_api_key"),
-        (head("/v1/batch.php", ""), 401, "missing_authorization"),
-    ] {
-        let mut client = fixture.connect();
-        client.send(bytes);
-        // If the server waited for the body, the status would be 408.
-        client.answer().fails_with(status, code);
-        assert!(client.is_closed());
-    }
+    assert!(clients.iter_mut().all(is_served));
+    drop(clients);
+    until("there is room again", || is_served(&mut fixture.connect()).then_some(()));
+}
+
+fn set_descriptor_limit(server: &TestServer, number: u64) {
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
+    let limit = Rlimit { current: Some(number), maximum: Some(4_096) };
+    prlimit(pid, Resource::Nofile, limit).unwrap();
+}
+
+#[test]
+fn no_descriptor_to_be_had_for_a_while() {
+    let fixture = Fixture::new();
+    let mut kept = fixture.connect();
+    let ask = |client: &mut Client| {
+        client.send(fixture.get(RECORDS));
+        client.answer().status
+    };
+    assert_eq!(ask(&mut kept), 200);
+    set_descriptor_limit(&fixture.server, 0);
+    let mut waiting = fixture.connect();
+    waiting.send(fixture.get(RECORDS));
+    until("the connection could not be accepted", || {
+        assert_eq!(ask(&mut kept), 200, "{}", fixture.server.log());
+        fixture.server.log().contains("a connection could not be accepted").then_some(())
+    });
+    set_descriptor_limit(&fixture.server, 4_096);
+    assert_eq!(waiting.answer().status, 200);
+}
+
+#[test]
+fn two_thousand_that_say_nothing() {
+    /// In KiB.
+    const MOST_MEMORY: usize = 300 * 1024;
+    // The clients take descriptors of this process.
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
+    let fixture = Fixture::new();
+    let before = fixture.settled();
+    let silent: Vec<Client> = (0..2_000).map(|_| fixture.connect()).collect();
+    fixture.is_served();
+    drop(silent);
+    fixture.is_back_at(before);
+    assert!(fixture.stats().peak_memory < MOST_MEMORY, "{:?}", fixture.stats());
 }

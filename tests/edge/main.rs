@@ -5,12 +5,10 @@
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
 
-mod attacks;
 mod edge_server;
 mod fixture;
 mod framing;
 mod fuzz;
 mod limits;
 mod overload;
-mod shares;
 mod tls;

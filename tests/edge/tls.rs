@@ -5,11 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::json;
 use tenantdesk::config::TlsFiles;
 
 use crate::edge_server::EdgeServer;
-use crate::fixture::{Fixture, RECORDS};
+use crate::fixture::Fixture;
 use crate::support::tls::Certificate;
 use crate::support::{Setup, until};
 
@@ -92,18 +91,4 @@ fn proof_a_silent_handshake_is_cut() {
     });
     // A client that waits in vain fails after 30 s.
     assert!(server.connect().is_closed());
-}
-
-#[test]
-#[ignore = "needs openssl; `make proof` runs it"]
-fn proof_large_bodies_pass_through_https() {
-    let fixture = Fixture::with(Setup::without_rate_limit().over_tls());
-    let api = fixture.api();
-    let operation = json!({"method": "POST", "path": RECORDS, "body": {"name": "Large"}});
-    let mut body = json!({"operations": [operation]}).to_string();
-    body += &" ".repeat((1 << 20) - body.len());
-    api.post_bytes("/batch.php", body.as_str()).is(200);
-    api.post_bytes("/batch.php", body + " ").fails_with(413, "payload_too_large");
-    assert!(api.get("/docs/scalar.js").is(200).body.len() > 1 << 20);
-    assert_eq!(api.total(RECORDS), 1);
 }

@@ -26,10 +26,4 @@ impl ProcessStats {
             peak_memory: number("VmHWM:"),
         }
     }
-
-    /// The same with so many more tenants' files open, each with a connection that reads and one
-    /// that writes.
-    pub(crate) fn with_open_tenants(self, tenants: usize) -> ProcessStats {
-        ProcessStats { descriptors: self.descriptors + 5 * tenants, ..self }
-    }
 }

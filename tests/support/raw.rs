@@ -3,9 +3,8 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::Duration;
 
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
 use super::client::{peek, read_reply};
 use super::contract::is_uuid;
@@ -28,11 +27,6 @@ impl Client {
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Client { stream: BufReader::new(stream) }
-    }
-
-    /// The same connection once more, for another thread.
-    pub(crate) fn twin(&self) -> Client {
-        Client { stream: BufReader::new(self.socket().try_clone().unwrap()) }
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -79,11 +73,6 @@ impl Client {
     /// Whether something has come that was not read yet. Does not wait.
     pub(crate) fn is_answered(&self) -> bool {
         !matches!(peek(self.socket()), Err(problem) if problem.kind() == io::ErrorKind::WouldBlock)
-    }
-
-    /// Ends the connection with a reset.
-    pub(crate) fn reset(self) {
-        SockRef::from(self.socket()).set_linger(Some(Duration::ZERO)).unwrap();
     }
 
     pub(crate) fn stop_sending(&mut self) {
