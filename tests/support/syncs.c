@@ -1,11 +1,8 @@
 /*
- * A library for LD_PRELOAD: it makes chosen syncs fail, or wait.
- *
- * If the file that SYNCS_FAIL names exists, a sync of a path that ends with the file's text fails with EIO. If the file that
- * SYNCS_HOLD names exists, a sync of such a path waits until the file is gone.
+ * A library for LD_PRELOAD: it makes chosen syncs wait. If the file that SYNCS_HOLD names exists, a sync of a path that ends with
+ * the file's text waits until the file is gone.
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -23,11 +20,10 @@ static size_t path_of(int file, char *path)
     return length < 0 ? 0 : (size_t)length;
 }
 
-/* Whether the file that a variable names holds the end of the path. */
-static int is_chosen(const char *variable, const char *path, size_t length)
+static int is_held(const char *path, size_t length)
 {
     char end[256];
-    const char *control = getenv(variable);
+    const char *control = getenv("SYNCS_HOLD");
     int file = control ? open(control, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         return 0;
@@ -40,12 +36,8 @@ static int sync_file(int file, long call)
 {
     char path[PATH_MAX];
     size_t length = path_of(file, path);
-    while (is_chosen("SYNCS_HOLD", path, length))
+    while (is_held(path, length))
         usleep(5000);
-    if (is_chosen("SYNCS_FAIL", path, length)) {
-        errno = EIO;
-        return -1;
-    }
     return (int)syscall(call, file);
 }
 

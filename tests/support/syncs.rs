@@ -1,4 +1,4 @@
-//! Syncs of files and directories: some of a program's syncs fail, or wait.
+//! Syncs of files and directories: some of a program's syncs wait.
 //! `syncs.c` stands between the program and the system.
 
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::Setup;
 
-/// Makes chosen syncs of programs fail, or wait.
+/// Makes chosen syncs of programs wait.
 #[derive(Debug)]
 pub(crate) struct Syncs {
     directory: tempfile::TempDir,
@@ -28,8 +28,8 @@ impl Syncs {
         self.directory.path().join(name)
     }
 
-    fn variables(&self) -> [(&'static str, String); 3] {
-        [("LD_PRELOAD", "syncs.so"), ("SYNCS_FAIL", "fail"), ("SYNCS_HOLD", "hold")]
+    fn variables(&self) -> [(&'static str, String); 2] {
+        [("LD_PRELOAD", "syncs.so"), ("SYNCS_HOLD", "hold")]
             .map(|(name, file)| (name, self.path(file).to_str().unwrap().to_owned()))
     }
 
@@ -45,30 +45,15 @@ impl Syncs {
             .fold(setup, |setup, (name, value)| setup.variable(name, &value))
     }
 
-    /// From now on, syncs of files and directories fail whose path ends with `end`.
-    pub(crate) fn fail(&self, end: &str) {
-        self.choose("fail", end);
-    }
-
     /// From now on, syncs of files and directories wait whose path ends with `end`.
     pub(crate) fn hold(&self, end: &str) {
-        self.choose("hold", end);
+        let new = self.path("new");
+        std::fs::write(&new, end).unwrap();
+        std::fs::rename(new, self.path("hold")).unwrap();
     }
 
     /// From now on, no sync waits.
     pub(crate) fn release(&self) {
         std::fs::remove_file(self.path("hold")).unwrap();
-    }
-
-    /// Writes the end of a path to the file of this name at once.
-    fn choose(&self, name: &str, end: &str) {
-        let new = self.path("new");
-        std::fs::write(&new, end).unwrap();
-        std::fs::rename(new, self.path(name)).unwrap();
-    }
-
-    /// From now on, no sync fails.
-    pub(crate) fn succeed(&self) {
-        std::fs::remove_file(self.path("fail")).unwrap();
     }
 }

@@ -119,10 +119,7 @@ pub(crate) enum Answer {
 pub(crate) struct Operation {
     pub request: Request,
     pub request_id: Uuid,
-    /// `None`: there was none, so it took effect or did not.
-    pub answer: Option<Answer>,
-    /// Its entries that anybody has seen in the change log, in their order.
-    pub entries: Vec<Entry>,
+    pub answer: Answer,
     /// For an import: the records that anybody has seen.
     pub imported: Vec<(i64, Fields, Version)>,
 }
@@ -172,37 +169,21 @@ impl State {
         State { last_owner, ..State::default() }
     }
 
-    /// The states after `operation`; none where its answer is wrong.
-    pub(crate) fn step(&self, operation: &Operation) -> Vec<State> {
+    /// The state after `operation`. `None` if its answer is wrong.
+    pub(crate) fn step(&self, operation: &Operation) -> Option<State> {
         match (&operation.request, &operation.answer) {
-            (Request::Write { changes, is_batch, key }, answer) => {
-                let run = self.write(operation, changes, *is_batch, *key);
-                match answer {
-                    Some(Answer::Refused) => vec![self.clone()],
-                    Some(seen) => run
-                        .filter(|(_, answer)| answer_fits(answer, seen))
-                        .map_or_else(Vec::new, |(state, _)| vec![state]),
-                    None if operation.entries.is_empty() => {
-                        let unseen = run.filter(|(state, _)| state.log == self.log);
-                        let changed = unseen.map(|(state, _)| state).filter(|state| state != self);
-                        std::iter::once(self.clone()).chain(changed).collect()
-                    }
-                    None => run
-                        .filter(|(state, _)| state.log.len() > self.log.len())
-                        .map_or_else(Vec::new, |(state, _)| vec![state]),
-                }
+            (_, Answer::Refused) => Some(self.clone()),
+            (Request::Write { changes, is_batch, key }, seen) => {
+                let (state, answer) = self.write(operation, changes, *is_batch, *key)?;
+                answer_fits(&answer, seen).then_some(state)
             }
-            (Request::Import, Some(Answer::Done)) => self.import(operation).into_iter().collect(),
+            (Request::Import, _) => self.import(operation),
             (Request::Backup, _) => {
                 let backup = (self.records.clone(), self.log.clone(), self.stored.clone());
-                vec![State { backup: Some(Box::new(backup)), ..self.clone() }]
+                Some(State { backup: Some(Box::new(backup)), ..self.clone() })
             }
-            (Request::Restore, _) => self.restored().into_iter().collect(),
-            (_, None) => vec![self.clone()],
-            (request, Some(seen)) => {
-                let fits = *seen == Answer::Refused || self.reads(request, seen);
-                if fits { vec![self.clone()] } else { Vec::new() }
-            }
+            (Request::Restore, _) => self.restored(),
+            (request, seen) => self.reads(request, seen).then(|| self.clone()),
         }
     }
 
@@ -259,10 +240,9 @@ impl State {
             return Some((self.clone(), answer));
         }
         let mut state = self.clone();
-        let mut entries = operation.entries.iter();
         let mut outcomes = Vec::new();
         for (number, change) in changes.iter().enumerate() {
-            let outcome = state.change(operation, change, number, &mut entries)?;
+            let outcome = state.change(operation, change, number)?;
             if outcome.status >= 300 {
                 // A 412 of a batch has no `ETag`.
                 let version = outcome.version.filter(|_| !is_batch);
@@ -278,26 +258,16 @@ impl State {
     }
 
     /// Makes one change. `None` where its id or version is not new.
-    fn change<'a>(
-        &mut self,
-        operation: &Operation,
-        change: &Change,
-        number: usize,
-        entries: &mut impl Iterator<Item = &'a Entry>,
-    ) -> Option<Outcome> {
+    fn change(&mut self, operation: &Operation, change: &Change, number: usize) -> Option<Outcome> {
         let seen = match &operation.answer {
-            Some(Answer::Written { outcomes, .. }) => outcomes.get(number),
+            Answer::Written { outcomes, .. } => outcomes.get(number),
             _ => None,
         };
         let (id, if_match) = match change {
             Change::Post(fields) => {
-                let entry = entries.next();
-                let id = seen
-                    .and_then(|seen| Some(seen.record.as_ref()?.0))
-                    .or(entry.map(|entry| entry.id))?;
-                let version =
-                    seen.and_then(|seen| seen.version).or(entry.and_then(|entry| entry.seq));
-                self.create(id, *fields, version, Some(operation.request_id))?;
+                let seen = seen?;
+                let (id, _) = seen.record?;
+                self.create(id, *fields, seen.version, Some(operation.request_id))?;
                 return Some(self.outcome(201, id, &self.records[&id]));
             }
             Change::Upsert(fields) => {
@@ -308,7 +278,7 @@ impl State {
                     [id] => Change::Put { id, fields: *fields, if_match: None },
                     _ => return Some(Outcome::of(409)),
                 };
-                return self.change(operation, &change, number, entries);
+                return self.change(operation, &change, number);
             }
             Change::Put { id, if_match, .. } | Change::Delete { id, if_match } => (*id, *if_match),
         };
@@ -320,8 +290,8 @@ impl State {
             if id <= self.last_owner {
                 return Some(Outcome::of(409));
             }
-            let seq = entries.next().and_then(|entry| entry.seq);
-            self.log(seq, id, Action::Deleted, record.fields, operation.request_id)?;
+            // The answer of a DELETE has no version.
+            self.log(None, id, Action::Deleted, record.fields, operation.request_id)?;
             self.records.remove(&id);
             return Some(Outcome::of(204));
         };
@@ -333,10 +303,8 @@ impl State {
             after.fields[n] = fields[n];
         }
         if after.fields != record.fields {
-            let entry = entries.next().and_then(|entry| entry.seq);
-            let undone = matches!(operation.answer, Some(Answer::Failed { .. }));
-            let unseen = undone.then_some(UNDONE + number as i64);
-            after.version = seen.and_then(|seen| seen.version).or(entry).or(unseen);
+            let undone = Some(UNDONE + number as i64);
+            after.version = seen.map_or(undone, |seen| seen.version);
             self.log(after.version, id, Action::Updated, before, operation.request_id)?;
         }
         self.records.insert(id, after);
