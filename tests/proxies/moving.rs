@@ -117,11 +117,7 @@ fn move_under_load(kind: Kind) {
     let (names, end) = (["one", "two"], kind.end_of_route());
     let routes: String =
         (0..TENANTS).map(|n| format!("shop-{n}.desk.example {}{end}\n", names[home(n)])).collect();
-    let proxy = Proxy::start_several(
-        kind,
-        [machines[0].address(), machines[1].address(), machines[1].address()],
-        &routes,
-    );
+    let proxy = Proxy::start_several(kind, [machines[0].address(), machines[1].address()], &routes);
     let (file, reload) = (proxy.routes(), proxy.reload().to_owned());
     machines[0].set_proxy(proxy);
     let api = |n: usize| machines[0].with_key(&keys[n]).at_host(&format!("shop-{n}.desk.example"));

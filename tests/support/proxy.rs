@@ -80,18 +80,7 @@ impl Deployment {
         changed: impl Fn(String) -> String,
     ) -> Proxy {
         let routes = format!("{TENANT_HOST} one{}\n", self.kind.end_of_route());
-        let machines = [server; 3];
-        Proxy::launch(self, |home, address| match self {
-            Deployment { several_machines: true, .. } => {
-                several(self.kind, home, address, machines, &routes, &changed)
-            }
-            Deployment { kind: Kind::Nginx, .. } => {
-                nginx(home, &nginx_site(home, address, server, &changed))
-            }
-            Deployment { kind: Kind::Caddy, .. } => {
-                caddy(home, &caddy_site(home, address, server, &changed))
-            }
-        })
+        Proxy::launch(self, [server; 2], &routes, &changed)
     }
 }
 
@@ -124,26 +113,29 @@ impl Proxy {
         self.host
     }
 
-    /// Starts one in front of machines, named `one`, `two` and `three` in `routes`.
-    pub(crate) fn start_several(kind: Kind, machines: [SocketAddr; 3], routes: &str) -> Proxy {
+    /// Starts one in front of machines, named `one` and `two` in `routes`.
+    pub(crate) fn start_several(kind: Kind, machines: [SocketAddr; 2], routes: &str) -> Proxy {
         let deployment = Deployment { kind, several_machines: true };
-        Proxy::launch(deployment, |home, address| {
-            several(kind, home, address, machines, routes, &unlimited)
-        })
+        Proxy::launch(deployment, machines, routes, &unlimited)
     }
 
     fn launch(
         deployment: Deployment,
-        command: impl Fn(&Path, SocketAddr) -> (Command, String),
+        machines: [SocketAddr; 2],
+        routes: &str,
+        changed: &impl Fn(String) -> String,
     ) -> Proxy {
         let host = deployment.host();
         let certificate = certificate();
         let home = certificate.home.path().join(uuid());
         fs::create_dir(&home).unwrap();
+        fs::write(home.join("routes"), routes).unwrap();
         let mut log = String::new();
         for _ in 0..10 {
             let address = free_address();
-            let (mut command, reload) = command(&home, address);
+            let command = if deployment.kind == Kind::Nginx { nginx } else { caddy };
+            let several = deployment.several_machines;
+            let (mut command, reload) = command(several, &home, address, machines, changed);
             let output = fs::File::create(home.join("log")).unwrap();
             let streams = (Stdio::from(output.try_clone().unwrap()), Stdio::from(output));
             let mut child =
@@ -222,100 +214,58 @@ fn answers(child: &mut Child, address: SocketAddr) -> bool {
     })
 }
 
-fn read_example(path: &str) -> String {
-    fs::read_to_string(example(path)).unwrap()
-}
+/// The paths of the certificate in the examples.
+const CERTIFICATE: &str = "/etc/ssl/desk.example/fullchain.pem";
+const KEY: &str = "/etc/ssl/desk.example/privkey.pem";
 
-/// Replaces each first text of `replacements` with its second. The example must contain them.
-fn replace_all<const N: usize>(example: String, replacements: [(&str, String); N]) -> String {
-    replacements.into_iter().fold(example, |text, (old, new)| {
-        assert!(text.contains(old), "the example has no {old:?}");
-        text.replace(old, &new)
+/// A file of the examples, in which each first text of `replacements` is replaced by the second.
+fn adapted(
+    file: &str,
+    changed: &impl Fn(String) -> String,
+    replacements: &[(&str, String)],
+) -> String {
+    let text = changed(fs::read_to_string(example(file)).unwrap());
+    replacements.iter().fold(text, |text, (old, new)| {
+        assert!(text.contains(old), "{file} has no {old:?}");
+        text.replace(old, new)
     })
 }
 
-/// Writes the file that the examples of `kind` share into `home`. Returns its path.
-fn shared(kind: Kind, home: &Path, changed: &impl Fn(String) -> String) -> String {
-    let path = home.join("tenantdesk-site");
-    let file = format!("{}/tenantdesk-site", kind.program());
-    fs::write(&path, changed(read_example(&file))).unwrap();
-    path.display().to_string()
+/// The addresses of the machines in the examples, and what stands in their place.
+fn addresses(several: bool, machines: [SocketAddr; 2]) -> Vec<(&'static str, String)> {
+    let names =
+        if several { &["10.0.0.11:8080", "10.0.0.12:8080"][..] } else { &["127.0.0.1:8080"] };
+    names.iter().copied().zip(machines.map(|machine| machine.to_string())).collect()
 }
 
-fn several(
-    kind: Kind,
+/// Returns the command that runs it, and the shell command that reloads its configuration.
+fn nginx(
+    several: bool,
     home: &Path,
     address: SocketAddr,
-    machines: [SocketAddr; 3],
-    routes: &str,
+    machines: [SocketAddr; 2],
     changed: &impl Fn(String) -> String,
 ) -> (Command, String) {
-    fs::write(home.join("routes"), routes).unwrap();
-    match kind {
-        Kind::Nginx => nginx(home, &several_nginx_site(home, address, machines, changed)),
-        Kind::Caddy => caddy(home, &several_caddy_site(home, address, machines, changed)),
-    }
-}
-
-fn nginx_site(
-    home: &Path,
-    address: SocketAddr,
-    server: SocketAddr,
-    changed: &impl Fn(String) -> String,
-) -> String {
-    let replacements = [("server 127.0.0.1:8080;", format!("server {server};"))];
-    nginx_servers(
-        home,
-        address,
-        changed,
-        replace_all(read_example("nginx/tenantdesk.conf"), replacements),
-    )
-}
-
-fn several_nginx_site(
-    home: &Path,
-    address: SocketAddr,
-    machines: [SocketAddr; 3],
-    changed: &impl Fn(String) -> String,
-) -> String {
-    let [one, two, three] = machines;
-    let replacements = [
-        ("server 10.0.0.11:8080;", format!("server {one};")),
-        ("server 10.0.0.12:8080;", format!("server {two};")),
-        ("/etc/nginx/tenantdesk-routes", home.join("routes").display().to_string()),
-    ];
-    let site = replace_all(read_example("several/nginx.conf"), replacements);
-    let site = format!("upstream tenantdesk_three {{ server {three}; keepalive 32; }}\n{site}");
-    nginx_servers(home, address, changed, site)
-}
-
-/// Replaces the addresses and files that both examples of nginx have.
-fn nginx_servers(
-    home: &Path,
-    address: SocketAddr,
-    changed: &impl Fn(String) -> String,
-    site: String,
-) -> String {
-    let certificate = certificate();
-    let Certificate { certificate, key, .. } = &*certificate;
-    let plain = plain(address);
-    let replacements = [
+    let (certificate, plain) = (certificate(), plain(address));
+    let path = |name: &str| home.join(name).display().to_string();
+    let shared = adapted("nginx/tenantdesk-site", changed, &[]);
+    fs::write(home.join("tenantdesk-site"), shared).unwrap();
+    let mut replacements = addresses(several, machines);
+    replacements.extend([
         ("listen 80;", format!("listen {plain};")),
         ("listen [::]:80;", String::new()),
         ("listen 443 ssl http2;", format!("listen {address} ssl http2;")),
         ("listen [::]:443 ssl http2;", String::new()),
-        ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
-        ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
-        ("/etc/nginx/tenantdesk-site", shared(Kind::Nginx, home, changed)),
-    ];
-    replace_all(changed(site), replacements)
-}
-
-/// Returns the command that runs it, and the shell command that reloads its configuration.
-fn nginx(home: &Path, site: &str) -> (Command, String) {
-    fs::write(home.join("site.conf"), site).unwrap();
-    let (home, temp) = (home.display(), home.join("temp"));
-    let temp = temp.display();
+        (CERTIFICATE, certificate.certificate.display().to_string()),
+        (KEY, certificate.key.display().to_string()),
+        ("/etc/nginx/tenantdesk-site", path("tenantdesk-site")),
+    ]);
+    if several {
+        replacements.push(("/etc/nginx/tenantdesk-routes", path("routes")));
+    }
+    let file = if several { "several/nginx.conf" } else { "nginx/tenantdesk.conf" };
+    fs::write(home.join("site.conf"), adapted(file, changed, &replacements)).unwrap();
+    let (home, temp) = (home.display(), path("temp"));
     let main = format!(
         "daemon off; user {}; worker_processes 1; pid {home}/pid; error_log stderr;\n\
          events {{ worker_connections 512; }}\n\
@@ -324,7 +274,7 @@ fn nginx(home: &Path, site: &str) -> (Command, String) {
          include {home}/site.conf; }}\n",
         user()
     );
-    let path = format!("{home}/nginx.conf");
+    let path = path("nginx.conf");
     fs::write(&path, main).unwrap();
     let mut command = Command::new("nginx");
     command.args(["-p", &home.to_string(), "-e", "stderr", "-c", &path]);
@@ -339,77 +289,47 @@ fn user() -> String {
     format!("{} {}", ask("-un").trim(), ask("-gn").trim())
 }
 
-fn caddy_site(
-    home: &Path,
-    address: SocketAddr,
-    server: SocketAddr,
-    changed: &impl Fn(String) -> String,
-) -> String {
-    let certificate = certificate();
-    let Certificate { certificate, key, .. } = &*certificate;
-    let site = format!(
-        "https://{HOST}:{} {{\n\tbind {}\n\ttls {} {}",
-        address.port(),
-        address.ip(),
-        certificate.display(),
-        key.display()
-    );
-    let plain = plain(address);
-    let plain = format!("\nhttp://{HOST}:{} {{\n\tbind {}", plain.port(), plain.ip());
-    let replacements = [
-        ("\n{\n", "\n{\n\tadmin off\n\tauto_https off\n".to_owned()),
-        ("\ndesk.example {", format!("\n{site}")),
-        ("\nhttp://desk.example {", plain),
-        ("127.0.0.1:8080\n}", format!("{server}\n}}")),
-        ("/etc/caddy/tenantdesk-site", shared(Kind::Caddy, home, changed)),
-    ];
-    replace_all(changed(read_example("caddy/Caddyfile")), replacements)
-}
-
-fn several_caddy_site(
-    home: &Path,
-    address: SocketAddr,
-    machines: [SocketAddr; 3],
-    changed: &impl Fn(String) -> String,
-) -> String {
-    let [one, two, three] = machines;
-    let certificate = certificate();
-    let Certificate { certificate, key, .. } = &*certificate;
-    let global = format!("\n{{\n\tadmin {}\n\tauto_https off\n", free_address());
-    let site = format!("\nhttps://*.desk.example:{} {{\n\tbind {}\n", address.port(), address.ip());
-    let plain = plain(address);
-    let plain = format!("\nhttp://*.desk.example:{} {{\n\tbind {}", plain.port(), plain.ip());
-    let replacements = [
-        ("\n{\n", global),
-        ("\n*.desk.example {\n", site),
-        ("\nhttp://*.desk.example {", plain),
-        ("one 10.0.0.11:8080", format!("one {one}")),
-        ("two 10.0.0.12:8080", format!("two {two}\n\timport machine three {three}")),
-        ("/etc/caddy/tenantdesk-routes", home.join("routes").display().to_string()),
-        ("/etc/caddy/tenantdesk-site", shared(Kind::Caddy, home, changed)),
-        ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
-        ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
-    ];
-    replace_all(changed(read_example("several/Caddyfile")), replacements)
-}
-
 /// Returns the command that runs it, and the shell command that reloads its configuration.
-fn caddy(home: &Path, text: &str) -> (Command, String) {
-    let path = home.join("Caddyfile");
-    fs::write(&path, text).unwrap();
+fn caddy(
+    several: bool,
+    home: &Path,
+    address: SocketAddr,
+    machines: [SocketAddr; 2],
+    changed: &impl Fn(String) -> String,
+) -> (Command, String) {
+    let (certificate, plain, admin) = (certificate(), plain(address), free_address());
+    let path = |name: &str| home.join(name).display().to_string();
+    let pem = certificate.certificate.display().to_string();
+    let key = certificate.key.display().to_string();
+    let shared = adapted("caddy/tenantdesk-site", changed, &[]);
+    fs::write(home.join("tenantdesk-site"), shared).unwrap();
+    let name = if several { "*.desk.example" } else { HOST };
+    let (site, http) = (format!("\n{name} {{"), format!("\nhttp://{name} {{"));
+    let mut own = format!("\nhttps://{name}:{} {{\n\tbind {}", address.port(), address.ip());
+    let mut replacements = addresses(several, machines);
+    if several {
+        replacements.push(("/etc/caddy/tenantdesk-routes", path("routes")));
+        replacements.extend([(CERTIFICATE, pem), (KEY, key)]);
+    } else {
+        own += &format!("\n\ttls {pem} {key}");
+    }
+    replacements.extend([
+        ("\n{\n", format!("\n{{\n\tadmin {admin}\n\tauto_https off\n")),
+        (&site, own),
+        (&http, format!("\nhttp://{name}:{} {{\n\tbind {}", plain.port(), plain.ip())),
+        ("/etc/caddy/tenantdesk-site", path("tenantdesk-site")),
+    ]);
+    let file = if several { "several/Caddyfile" } else { "caddy/Caddyfile" };
+    fs::write(home.join("Caddyfile"), adapted(file, changed, &replacements)).unwrap();
+    let path = path("Caddyfile");
     let mut command = Command::new("caddy");
-    command.args(["run", "--adapter", "caddyfile", "--config"]).arg(&path);
-    command
-        .env("HOME", home)
-        .env("XDG_DATA_HOME", home)
-        .env("XDG_CONFIG_HOME", home)
-        .env("GOMAXPROCS", "2");
-    let admin = text.lines().find_map(|line| line.strip_prefix("\tadmin ")).unwrap_or_default();
-    let reload = format!(
-        "caddy reload --address {admin} --adapter caddyfile --config '{}' 2>/dev/null",
-        path.display()
-    );
-    (command, reload)
+    command.args(["run", "--adapter", "caddyfile", "--config", &path]);
+    for variable in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+        command.env(variable, home);
+    }
+    command.env("GOMAXPROCS", "2");
+    let reload = "caddy reload --adapter caddyfile --config";
+    (command, format!("{reload} '{path}' --address {admin} 2>/dev/null"))
 }
 
 #[derive(Debug)]
