@@ -65,29 +65,6 @@ fn the_units_are_as_closed_as_they_can_be() {
     }
 }
 
-/// The program accepts every word of the command lines in the units.
-#[test]
-fn the_units_call_the_program_as_it_wants_to_be_called() {
-    let server = TestServer::start();
-    for unit in UNITS {
-        let text = fs::read_to_string(example(unit)).unwrap();
-        let calls = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("Exec")?.split_once("/usr/local/bin/tenantdesk "));
-        for (_, words) in calls {
-            let words: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
-            server.cli(&words).done();
-        }
-        for variable in
-            text.split_whitespace().filter(|word| word.starts_with("Environment=TENANTDESK_"))
-        {
-            let name = variable.trim_start_matches("Environment=").split('=').next().unwrap();
-            assert!(server.cli(&["serve", "--help"]).done().stdout.contains(name), "{name}");
-        }
-    }
-    server.anonymous().get("/healthz").is(200);
-}
-
 /// Runs the unit's command for the tenant shop, with this export.
 fn sync(server: &TestServer, export: &str) -> Output {
     let unit = fs::read_to_string(example("sync/tenantdesk-sync@.service")).unwrap();
