@@ -37,7 +37,6 @@ def life(server):
     from generated_tenantdesk.api.hardware import create_hardware, delete_hardware, get_hardware, update_hardware
 
     client = AuthenticatedClient(base_url=f"{server.url}/v1", token=server.key)
-    stranger = AuthenticatedClient(base_url=server.url, token="tdk_" + "x" * 43)
 
     # Read and written dates, names and null.
     body = models.CustomerCreate(name="Müller & Söhne", country="DE", customer_since=datetime.date(2019, 4, 1))
@@ -81,15 +80,8 @@ def life(server):
     assert isinstance(wrong, models.Failure), wrong
     assert wrong.error.code == "validation_failed" and wrong.error.status == 422
     assert wrong.errors["name"].code == "too_short" and wrong.fields == ["name"]
-    orphan = create_employee.sync(client=client, body=models.EmployeeCreate(customer_id=999, email="a@b.example"))
-    assert orphan.error.code == "customer_not_found", orphan
-    reused = create_customer.sync(client=client, body=models.CustomerCreate(name="Another"), idempotency_key=key)
-    assert reused.error.code == "idempotency_key_reused", reused
     kept = delete_customer.sync(client=client, id=customer.id)
     assert isinstance(kept, models.Failure) and kept.error.code == "has_dependents" and kept.details, kept
-    refused = get_customers.sync(client=stranger)
-    assert isinstance(refused, models.Failure), refused
-    assert refused.error.code == "invalid_api_key"
 
     # The end, in the order that references require.
     freed = update_hardware.sync(client=client, id=device.id, body=models.HardwareUpdate(employee_id=None))

@@ -1,7 +1,7 @@
 """The server under test: the binary on a port of its own, with a tenant and a key, ended when the block ends.
 
     with Server(binary) as server:
-        server.url, server.key, server.slow_key     the last has 3 requests a minute
+        server.url, server.key
 """
 
 import json
@@ -10,7 +10,6 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
-
 
 
 class Server:
@@ -24,8 +23,6 @@ class Server:
         json.loads(self.run("--json", "tenant", "create", "acme"))
         made = self.run("--json", "key", "create", "acme", "--name", "clients", "--scope", "all")
         self.key = json.loads(made)["key"]
-        made = self.run("--json", "key", "create", "acme", "--name", "slow", "--scope", "all", "--rate-limit", "3")
-        self.slow_key = json.loads(made)["key"]
         self.log = open(Path(self.directory.name) / "log", "w+")
         self.process = subprocess.Popen(
             [self.binary, "--data-dir", self.data, "serve", "--listen", "127.0.0.1:0", "--rate-limit", "10000000", *self.options],

@@ -235,6 +235,28 @@ def an_unset_version(row, name):
     assert row.ask(f"/customers.php?id={shop}")["city"] != "Lost"
 
 
+def an_old_version(row, name):
+    scripts = {
+        "python": "desk.update('customers', int(os.environ['ID']), if_match='\"1\"', city='Lost')",
+        "node": "await desk.update('customers', env.ID, { city: 'Lost' }, { ifMatch: '\"1\"' })",
+        "shell": "desk PUT \"/customers.php?id=$ID\" '{\"city\": \"Lost\"}' '\"1\"'",
+    }
+    shop = create(row, name, lambda number: None)[1]
+    status, said, errors = row.run(name, scripts[name], ID=shop)
+    assert status == (12 if name == "shell" else 1) and not said and "412 precondition_failed" in errors, errors
+    assert row.ask(f"/customers.php?id={shop}")["city"] != "Lost"
+
+
+def a_misspelt_field(row, name):
+    scripts = {
+        "python": "desk.create('customers', name='Misspelt', citty='Kiel')",
+        "node": "await desk.create('customers', { name: 'Misspelt', citty: 'Kiel' })",
+        "shell": "desk POST /customers.php '{\"name\": \"Misspelt\", \"citty\": \"Kiel\"}'",
+    }
+    status, said, errors = row.run(name, scripts[name])
+    assert status == 1 and not said and "400 bad_request" in errors and "citty" in errors, errors
+
+
 def not_a_number(row, name):
     scripts = {
         "python": "desk.create('hardware', name='NaN', purchase_cost_cents=float('nan'))",
@@ -305,14 +327,19 @@ def an_own_idempotency_key(row, name):
 
 
 def the_reason_of_an_error(row, name):
-    wrong = [{"method": "POST", "path": "/customers.php", "body": {"name": "Shop", **body}} for body in
-             ({}, {"customer_since": "24.12.2026", "status": "gone"}, {"email": "x"})]
-    scripts = {
-        "python": f"desk.batch({wrong!r})",
-        "node": f"await desk.batch({json.dumps(wrong)})",
-        "shell": "printf '%s\\n' " + " ".join(f"'{json.dumps(operation)}'" for operation in wrong) + " | desk_batch",
-    }
-    status, said, errors = row.run(name, scripts[name])
+    def run(*operations):
+        scripts = {
+            "python": f"print(desk.batch({operations!r})[0]['status'])",
+            "node": f"console.log((await desk.batch({json.dumps(operations)}))[0].status)",
+            "shell": "printf '%s\\n' " + " ".join(f"'{json.dumps(operation)}'" for operation in operations) + " | desk_batch | jq .status",
+        }
+        return row.run(name, scripts[name])
+
+    good, *wrong = [{"method": "POST", "path": "/customers.php", "body": {"name": "Shop", **body}} for body in
+                    ({}, {"customer_since": "24.12.2026", "status": "gone"}, {"email": "x"})]
+    status, said, errors = run(good)
+    assert (status, said) == (0, "201"), errors
+    status, said, errors = run(good, *wrong)
     assert status == 1 and not said, said
     lines = ["422 validation_failed: Operation 1: ", "operation 1: customer_since: ", "operation 1: status: ", "operation 2: email: ", "24.12.2026"]
     assert all(line in errors for line in lines), errors
@@ -322,16 +349,19 @@ def a_record_that_may_exist(row, name):
     number = uuid.uuid4().hex
     scripts = {
         "python": "make = lambda name: desk.create_if_absent('customers', 'customer_number', name=name, customer_number=os.environ['NUMBER'])\n"
-                  "(id, first), (same, again) = make('Kept'), make('Lost')\nprint(id == same, first, again)",
+                  "(id, first), (same, again) = make('Kept'), make('Lost')\nprint(id == same, first, again)\n"
+                  "desk.create_or_update('customers', 'customer_number', name='Changed', customer_number=os.environ['NUMBER'])",
         "node": "const make = (name) => desk.createIfAbsent('customers', 'customer_number', { name, customer_number: env.NUMBER });\n"
                 "const [made, found] = [await make('Kept'), await make('Lost')];\n"
-                "const said = (is) => (is ? 'True' : 'False');\nconsole.log(said(made.id === found.id), said(made.isNew), said(found.isNew));",
+                "const said = (is) => (is ? 'True' : 'False');\nconsole.log(said(made.id === found.id), said(made.isNew), said(found.isNew));\n"
+                "await desk.createOrUpdate('customers', 'customer_number', { name: 'Changed', customer_number: env.NUMBER });",
         "shell": "make() { desk_create_if_absent '/customers.php?update_by=customer_number' \"{\\\"name\\\": \\\"$1\\\", \\\"customer_number\\\": \\\"$NUMBER\\\"}\"; }\n"
-                 "id=$(make Kept)\n[ \"$(make Lost)\" = \"$id\" ] && echo True True False",
+                 "id=$(make Kept)\n[ \"$(make Lost)\" = \"$id\" ] && echo True True False\n"
+                 "desk POST '/customers.php?update_by=customer_number' \"{\\\"name\\\": \\\"Changed\\\", \\\"customer_number\\\": \\\"$NUMBER\\\"}\" >/dev/null",
     }
     status, said, errors = row.run(name, scripts[name], NUMBER=number)
     assert (status, said) == (0, "True True False"), errors
-    assert [found["name"] for found in row.ask(f"/customers.php?customer_number={number}")["data"]] == ["Kept"]
+    assert [found["name"] for found in row.ask(f"/customers.php?customer_number={number}")["data"]] == ["Changed"]
 
 
 def bulk(row, name):
@@ -353,6 +383,62 @@ def bulk(row, name):
         wrong = row.run(name, scripts[name], RUN="two", CITY=city, WRONG="1")
         assert wrong[0] == 1 and "that begins with operation 200" in wrong[2] and "status" in wrong[2], wrong[2]
         assert row.total(f"&city={city}") == 450
+
+
+def all_pages(row, name):
+    """After `bulk`, there are several."""
+    scripts = {
+        "python": "print(sum(1 for _ in desk.all('customers')))",
+        "node": "let count = 0;\nfor await (const _ of desk.all('customers')) count++;\nconsole.log(count)",
+        "shell": "desk_all /customers.php | wc -l",
+    }
+    status, said, errors = row.run(name, scripts[name])
+    assert (status, said) == (0, str(row.total())), errors
+
+
+FOLLOW = {
+    "python": """
+_, cursor = next(desk.follow(wait=0.01, resource="customers"))
+shop = desk.create("customers", name="Followed")
+desk.update("customers", shop["id"], city="Kiel")
+desk.delete("customers", shop["id"])
+seen = []
+for entries, cursor in desk.follow(cursor, wait=0.01, resource="customers"):
+    seen += [entry["action"] for entry in entries]
+    if len(seen) > 3 or seen and not entries:
+        break
+print(*seen)
+""",
+    "node": """
+const options = { wait: 0.01, resource: "customers" };
+const { cursor } = (await desk.follow("now", options).next()).value;
+const shop = await desk.create("customers", { name: "Followed" });
+await desk.update("customers", shop.id, { city: "Kiel" });
+await desk.delete("customers", shop.id);
+const seen = [];
+for await (const { entries } of desk.follow(cursor, options)) {
+  seen.push(...entries.map(({ action }) => action));
+  if (seen.length > 3 || (seen.length && !entries.length)) break;
+}
+console.log(...seen);
+""",
+    # The changes come while the follower waits. What its command did not take comes again.
+    "shell": """
+sleep() {
+  shop=$(desk POST /customers.php '{"name": "Followed"}' | jq .id)
+  desk PUT "/customers.php?id=$shop" '{"city": "Kiel"}' >/dev/null
+  desk DELETE "/customers.php?id=$shop" >/dev/null
+}
+take() { jq -r .action | paste -sd ' '; false; }
+desk_follow "$DIRECTORY/cursor" false || desk_follow "$DIRECTORY/cursor" take || true
+""",
+}
+
+
+def follow(row, name):
+    """Each change since the cursor comes once and in order."""
+    status, said, errors = row.run(name, FOLLOW[name])
+    assert (status, said) == (0, "created updated deleted"), errors + said
 
 
 def mirror(row, name):
@@ -412,9 +498,9 @@ def lose_a_cursor(server):
 
 
 ROWS = [
-    an_unset_value, an_unset_version, not_a_number, a_date, a_moment, a_redirect, a_page_in_place_of_an_answer, a_lost_connection, a_429,
+    an_unset_value, an_unset_version, an_old_version, a_misspelt_field, not_a_number, a_date, a_moment, a_redirect, a_page_in_place_of_an_answer, a_lost_connection, a_429,
     the_end_of_a_window, a_503, patience_that_ends, no_answer, a_fault_that_stays, a_conflict,
-    a_trailing_slash, no_address, an_own_idempotency_key, the_reason_of_an_error, a_record_that_may_exist, bulk, mirror,
+    a_trailing_slash, no_address, an_own_idempotency_key, the_reason_of_an_error, a_record_that_may_exist, bulk, all_pages, follow, mirror,
     a_copy_that_would_lack_changes, a_damaged_copy,
 ]
 

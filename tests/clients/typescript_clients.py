@@ -48,5 +48,5 @@ with Server(sys.argv[1]) as server:
         ("tsc", "--project", "."),
     ):
         ended(start(tools / command[0], *command[1:], REDOCLY_TELEMETRY="off"))
-    environment = {"TENANTDESK_URL": server.url, "TENANTDESK_KEY": server.key, "SLOW_KEY": server.slow_key}
+    environment = {"TENANTDESK_URL": server.url, "TENANTDESK_KEY": server.key}
     print(ended(start("node", "compiled/life.js", **environment)), end="")

@@ -72,155 +72,6 @@ fn the_mistake_in_the_readme_gets_the_answer_that_it_shows() {
     assert_eq!(parse(&said), parse(block("json")));
 }
 
-/// The client makes 205 customers, changes one, reads all page by page, meets an error, and deletes
-/// one. `tests/clients/table.py` does so with the others.
-fn check_client(api: &Api, said: &str) {
-    assert_eq!(
-        said.trim(),
-        "205 active, 1 renamed, 404 not_found, 422 validation_failed name",
-        "{said}"
-    );
-    assert_eq!(api.total("/customers.php"), 204);
-    assert_eq!(api.total("/customers.php?name=Renamed"), 1);
-}
-
-/// A program that runs a client of `examples/clients`, and how each script begins.
-struct Language {
-    program: &'static str,
-    /// The arguments in front of the script.
-    arguments: &'static [&'static str],
-    start: &'static str,
-}
-
-const PYTHON: Language = Language {
-    program: "python3",
-    arguments: &["-B", "-c"],
-    start: r#"
-import os
-from tenantdesk import Desk, DeskError
-
-desk = Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
-def error(call):
-    try:
-        call()
-    except DeskError as error:
-        return error
-def said(error):
-    return f"{error.status} {error.code}"
-"#,
-};
-
-const NODE: Language = Language {
-    program: "node",
-    arguments: &["--input-type=module", "-e"],
-    start: r#"
-import { deepEqual, equal, notEqual } from "node:assert/strict";
-import { Desk } from "./tenantdesk.mjs";
-const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
-const error = (promise) => promise.then(() => null, (error) => error);
-const said = (error) => `${error.status} ${error.code}`;
-"#,
-};
-
-/// The script runs in a directory of its own.
-const SHELL: Language = Language {
-    program: "sh",
-    arguments: &["-c"],
-    start: r#"
-set -eu
-directory=$(mktemp -d)
-trap 'rm -r "$directory"' EXIT
-cp tenantdesk.sh "$directory"
-cd "$directory"
-. ./tenantdesk.sh
-"#,
-};
-
-/// Runs a script with a client, and checks what it did and printed.
-fn run_client(language: &Language, script: &str, check: fn(&Api, &str)) {
-    let Language { program, arguments, start } = language;
-    let (server, tenant) = TestServer::with_unlimited_tenant();
-    let key = tenant.key(ALL).key;
-    let script = format!("{start}{script}");
-    let said = run(&server, &key, program, &[*arguments, &[&script]].concat(), "");
-    check(&server.with_key(&key), &said);
-}
-
-#[test]
-fn the_functions_for_the_shell() {
-    let script = r#"
-first=$(desk POST /customers.php '{"name": "Shop"}' | jq .id)
-desk PUT "/customers.php?id=$first" '{"name": "Renamed"}' > /dev/null
-for n in $(seq 204); do
-  printf '{"method": "POST", "path": "/customers.php", "body": {"name": "Shop %s"}}\n' "$n"
-done > operations
-for start in 1 101 201; do tail -n "+$start" operations | head -n 100 | desk_batch > /dev/null; done
-desk_all '/customers.php?status=active' > all
-active=$(wc -l < all)
-renamed=$(grep -c '"Renamed"' all)
-rm all
-desk DELETE "/customers.php?id=$((first + 1))"
-gone=$(desk GET "/customers.php?id=$((first + 1))" 2>&1 | cut -d: -f1)
-wrong=$(desk POST /customers.php '{"name": ""}' 2>&1 | grep -o '^422 [a-z_]*\|: "name"' | tr -d ':"\n')
-printf '%s active, %s renamed, %s, %s\n' "$active" "$renamed" "$gone" "$wrong"
-"#;
-    run_client(&SHELL, script, check_client);
-}
-
-/// Checks these steps of a client: it follows three changes from a cursor that it kept. It sends an
-/// old version. It changes a record while another client changes the record.
-fn check_follower(api: &Api, said: &str) {
-    let expected = "created 1 updated 1 deleted 1, 412 precondition_failed, 412 precondition_failed, theirs and mine";
-    assert_eq!(said.trim(), expected, "{said}");
-    let kept = api.get("/customers.php?id=2").found();
-    assert_eq!(
-        (&kept["city"], &kept["notes"]),
-        (&Value::from("Bremen"), &Value::from("theirs and mine"))
-    );
-    let cities = api.get("/changes.php?resource=customers&id=2").found();
-    let fields: Vec<&Value> =
-        cities["data"].as_array().unwrap().iter().map(|entry| &entry["fields"]).collect();
-    assert_eq!(
-        fields[1..],
-        [&json!(["city"]), &json!(["notes"]), &json!(["notes"])],
-        "what was refused changed nothing"
-    );
-}
-
-#[test]
-fn the_client_for_python_follows_and_loses_no_update() {
-    let script = r#"
-def follow(cursor="now"):
-    return desk.follow(cursor, wait=0.01, resource="customers")
-entries, cursor = next(follow())
-assert entries == []
-shop = desk.create("customers", name="Shop")
-desk.update("customers", shop["id"], city="Köln")
-desk.delete("customers", shop["id"])
-seen = []
-for entries, cursor in follow(cursor):
-    seen += entries
-    if len(seen) >= 3 and not entries:
-        break
-assert next(follow(cursor))[0] == []
-
-old = desk.create("customers", name="Kept")
-id = old["id"]
-assert desk.get("customers", id)["etag"] == old["etag"]
-assert desk.update("customers", id, if_match=old["etag"], city="Bremen")["etag"] != old["etag"]
-update = said(error(lambda: desk.update("customers", id, if_match=old["etag"], city="Kiel")))
-delete = said(error(lambda: desk.delete("customers", id, if_match=old["etag"])))
-assert said(error(lambda: desk.update("customers", id, citty="Kiel"))) == "400 bad_request"
-def edit(record):
-    if record["notes"] is None:
-        desk.update("customers", id, notes="theirs")
-    return {"notes": f"{record['notes']} and mine"}
-notes = desk.change("customers", id, edit)["notes"]
-print(" ".join(f"{entry['action']} {entry['id']}" for entry in seen), update, delete, notes, sep=", ")
-"#;
-    run_client(&PYTHON, script, check_follower);
-}
-
 #[test]
 fn clients_register_a_computer_twice_without_a_double() {
     let (server, api, key) = desk_with_a_key();
@@ -235,7 +86,6 @@ assert other == [(resource, 2, True) for resource in ["customers", "employees", 
 assert desk.get("hardware", 2)["employee_id"] == 2
 resources = ["customers", "employees", "hardware"]
 assert [made, again] == [[(resource, 1, is_new) for resource in resources] for is_new in [True, False]]
-assert desk.create_or_update("hardware", "serial_number", name="PC", serial_number="S-1")["id"] == 1
 for placeholder in ["Default string", "To be filled by O.E.M.", "System Serial Number", "Not Specified", "0", "None", "", "123456789"]:
     try:
         register(desk, "C-3", "E-2", "bob@mueller.example", placeholder)
@@ -244,18 +94,7 @@ for placeholder in ["Default string", "To be filled by O.E.M.", "System Serial N
     else:
         raise AssertionError(placeholder)
 "#;
-    let node = r#"
-import { equal } from "node:assert/strict";
-import { Desk } from "./tenantdesk.mjs";
-const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
-const fields = { name: "PC", serial_number: "S-1" };
-equal((await desk.createOrUpdate("hardware", "serial_number", fields)).id, 1);
-"#;
-    for (program, arguments, input) in
-        [("python3", ["-B", "-c", python], ""), ("node", ["--input-type=module", "-", ""], node)]
-    {
-        run(&server, &key, program, &arguments, input);
-    }
+    run(&server, &key, "python3", &["-B", "-c", python], "");
     assert_eq!(["/customers.php", "/hardware.php"].map(|list| api.total(list)), [2, 2]);
 }
 
@@ -314,90 +153,6 @@ fn the_registration_of_a_computer_says_what_it_lacks() {
         assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
         assert!(!said.contains("Traceback"), "{said}");
     }
-}
-
-#[test]
-fn the_client_for_node_follows_and_loses_no_update() {
-    let script = r#"
-const follow = (cursor) => desk.follow(cursor, { wait: 0.01, resource: "customers" });
-const first = (await follow().next()).value;
-deepEqual(first.entries, []);
-const shop = await desk.create("customers", { name: "Shop" });
-await desk.update("customers", shop.id, { city: "Köln" });
-await desk.delete("customers", shop.id);
-const seen = [];
-let last;
-for await (const { entries, cursor } of follow(first.cursor)) {
-  seen.push(...entries);
-  last = cursor;
-  if (seen.length >= 3 && entries.length === 0) break;
-}
-deepEqual((await follow(last).next()).value.entries, []);
-
-const old = await desk.create("customers", { name: "Kept" });
-const { id, etag } = old;
-deepEqual({ ...old }, JSON.parse(JSON.stringify(old)));
-equal((await desk.get("customers", id)).etag, etag);
-notEqual((await desk.update("customers", id, { city: "Bremen" }, { ifMatch: etag })).etag, etag);
-const update = said(await error(desk.update("customers", id, { city: "Kiel" }, { ifMatch: etag })));
-const deletion = said(await error(desk.delete("customers", id, { ifMatch: etag })));
-const changed = await desk.change("customers", id, async (record) => {
-  if (record.notes === null) await desk.update("customers", id, { notes: "theirs" });
-  return { notes: `${record.notes} and mine` };
-});
-const actions = seen.map((entry) => `${entry.action} ${entry.id}`).join(" ");
-console.log([actions, update, deletion, changed.notes].join(", "));
-"#;
-    run_client(&NODE, script, check_follower);
-}
-
-#[test]
-fn the_functions_for_the_shell_follow_and_lose_no_update() {
-    let script = r#"
-TENANTDESK_WAIT=0.01
-collect() { jq -r '"\(.action) \(.id)"' >> seen; }
-# follow_until CONDITION COMMAND…: ends the follower once the condition holds.
-follow_until() {
-  condition=$1
-  shift
-  desk_follow cursor "$@" &
-  for _ in $(seq 3000); do
-    if eval "$condition"; then kill $!; wait $! || return 0; fi
-    sleep 0.01
-  done
-  exit 1
-}
-follow_until '[ -s cursor ]' false
-shop=$(desk POST /customers.php '{"name": "Shop"}' | jq .id)
-desk PUT "/customers.php?id=$shop" '{"city": "Köln"}' > /dev/null
-desk DELETE "/customers.php?id=$shop" > /dev/null
-before=$(cat cursor)
-! desk_follow cursor false || exit 1
-[ "$(cat cursor)" = "$before" ]
-follow_until '[ "$(cat cursor)" != "$before" ]' collect
-[ "$(desk GET "/changes.php?cursor=$(cat cursor)" | jq '.data | length')" = 0 ]
-
-id=$(desk POST /customers.php '{"name": "Kept"}' | jq .id)
-etag=$(desk GET "/changes.php?resource=customers&id=$id" | jq '.data[-1].seq | tostring')
-desk PUT "/customers.php?id=$id" '{"city": "Bremen"}' "$etag" > /dev/null
-refused() { "$@" 2> error > /dev/null && exit 1; [ $? -eq 12 ] && cut -d: -f1 error; }
-update=$(refused desk PUT "/customers.php?id=$id" '{"city": "Kiel"}' "$etag")
-delete=$(refused desk DELETE "/customers.php?id=$id" '' "$etag")
-# Between the first reading and its writing comes another change.
-jq() {
-  if [ "$2" = "$edit" ] && [ ! -e raced ]; then
-    touch raced
-    desk PUT "/customers.php?id=$id" '{"notes": "theirs"}' > /dev/null
-  fi
-  command jq "$@"
-}
-edit='{notes: "\(.notes) and mine"}'
-notes=$(desk_change "/customers.php?id=$id" "$edit" 2> /dev/null | command jq -r .notes)
-printf '%s, %s, %s, %s
-' "$(tr '
-' ' ' < seen | sed 's/ $//')" "$update" "$delete" "$notes"
-"#;
-    run_client(&SHELL, script, check_follower);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 import type { components } from "./generated/schema.js";
 import { Desk, type DeskError, type FailedOperation, type Operation, type Records, type Result } from "./generated/tenantdesk.mjs";
-import { key, url } from "./support.js";
 
 type Schemas = components["schemas"];
 type Own<Kind> = Omit<Kind, "customer" | "employee">;
@@ -17,7 +16,7 @@ export const same: [
 ] = [true, true, true, true, true, true];
 
 export async function uses(): Promise<void> {
-  const desk = new Desk(url, key, { patience: 10 });
+  const desk = new Desk("https://desk.example", "tdk_key", { patience: 10 });
   const shop = await desk.create("customers", { name: "Shop", customer_since: "2027-01-31", custom: { room: null } });
   await desk.create("employees", { email: "eva@shop.example", customer_number: "K-1" }, { idempotencyKey: crypto.randomUUID() });
   const device = await desk.createOrUpdate("hardware", "serial_number", { name: "PC", serial_number: shop.name });
