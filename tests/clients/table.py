@@ -223,28 +223,29 @@ def an_unset_value(row, name):
     assert (status, said) == (0, str(before + 1)), errors
 
 
-def an_unset_version(row, name):
-    scripts = {
-        "python": "desk.update('customers', int(os.environ['ID']), if_match=None, city='Lost')",
-        "node": "await desk.update('customers', env.ID, { city: 'Lost' }, { ifMatch: undefined })",
-        "shell": "desk PUT \"/customers.php?id=$ID\" '{\"city\": \"Lost\"}' \"\"",
-    }
+CHANGE = {
+    "python": "desk.update('customers', int(os.environ['ID']), if_match={0}, city='Lost')",
+    "node": "await desk.update('customers', env.ID, {{ city: 'Lost' }}, {{ ifMatch: {0} }})",
+    "shell": "desk PUT \"/customers.php?id=$ID\" '{{\"city\": \"Lost\"}}' {0}",
+}
+
+
+def refused_change(row, name, version):
+    """A change with a version that is none, or is not the record's: nothing is stored. Returns the status, and what the client says of it."""
     shop = create(row, name, lambda number: None)[1]
-    status, said, errors = row.run(name, scripts[name], ID=shop)
-    assert status == 1 and not said and not Proxy.seen and errors, errors
-    assert row.ask(f"/customers.php?id={shop}")["city"] != "Lost"
+    status, said, errors = row.run(name, CHANGE[name].format(version), ID=shop)
+    assert not said and row.ask(f"/customers.php?id={shop}")["city"] != "Lost", said
+    return status, errors
+
+
+def an_unset_version(row, name):
+    status, errors = refused_change(row, name, {"python": "None", "node": "undefined", "shell": '""'}[name])
+    assert status == 1 and not Proxy.seen and errors, errors
 
 
 def an_old_version(row, name):
-    scripts = {
-        "python": "desk.update('customers', int(os.environ['ID']), if_match='\"1\"', city='Lost')",
-        "node": "await desk.update('customers', env.ID, { city: 'Lost' }, { ifMatch: '\"1\"' })",
-        "shell": "desk PUT \"/customers.php?id=$ID\" '{\"city\": \"Lost\"}' '\"1\"'",
-    }
-    shop = create(row, name, lambda number: None)[1]
-    status, said, errors = row.run(name, scripts[name], ID=shop)
-    assert status == (12 if name == "shell" else 1) and not said and "412 precondition_failed" in errors, errors
-    assert row.ask(f"/customers.php?id={shop}")["city"] != "Lost"
+    status, errors = refused_change(row, name, "'\"1\"'")
+    assert status == (12 if name == "shell" else 1) and "412 precondition_failed" in errors, errors
 
 
 def a_misspelt_field(row, name):
