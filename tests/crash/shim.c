@@ -126,7 +126,7 @@ static int ends_with(const char *path, const char *end)
     return length > part && strcmp(path + length - part, end) == 0;
 }
 
-/* A power loss ends both. */
+/* The index of a write-ahead log, or a file without a name. A power loss ends both. */
 static int is_unrecorded(const char *path)
 {
     return ends_with(path, "-shm") || ends_with(path, " (deleted)");
